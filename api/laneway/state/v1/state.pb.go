@@ -43,9 +43,14 @@ type ConversationHead struct {
 	// outbox topic. Empty: none.
 	Pending []byte `protobuf:"bytes,12,opt,name=pending,proto3" json:"pending,omitempty"`
 	// The recipients of a SINGLE conversation.
-	UserIds       []string `protobuf:"bytes,13,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	UserIds []string `protobuf:"bytes,13,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
+	// committed_at of the last record, Unix ms.
+	CommittedAtMs int64 `protobuf:"varint,14,opt,name=committed_at_ms,json=committedAtMs,proto3" json:"committed_at_ms,omitempty"`
+	// The row to be written for the pending record, so that whoever finishes it
+	// writes the same row.
+	PendingCommitted *CommittedMessage `protobuf:"bytes,15,opt,name=pending_committed,json=pendingCommitted,proto3" json:"pending_committed,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ConversationHead) Reset() {
@@ -169,6 +174,20 @@ func (x *ConversationHead) GetUserIds() []string {
 	return nil
 }
 
+func (x *ConversationHead) GetCommittedAtMs() int64 {
+	if x != nil {
+		return x.CommittedAtMs
+	}
+	return 0
+}
+
+func (x *ConversationHead) GetPendingCommitted() *CommittedMessage {
+	if x != nil {
+		return x.PendingCommitted
+	}
+	return nil
+}
+
 // CommittedMessage makes a commit idempotent.
 type CommittedMessage struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -178,8 +197,14 @@ type CommittedMessage struct {
 	// blake3-256 of the request, so that a client message id used for something
 	// else is told apart from a retry.
 	RequestDigest []byte `protobuf:"bytes,4,opt,name=request_digest,json=requestDigest,proto3" json:"request_digest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Of a membership request: the version it made, or the one it found when it
+	// changed nothing (conversation_seq is 0 then), and what it answered.
+	Generation        uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	MembershipVersion uint64 `protobuf:"varint,6,opt,name=membership_version,json=membershipVersion,proto3" json:"membership_version,omitempty"`
+	MemberCount       uint32 `protobuf:"varint,7,opt,name=member_count,json=memberCount,proto3" json:"member_count,omitempty"`
+	Changed           uint32 `protobuf:"varint,8,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *CommittedMessage) Reset() {
@@ -238,6 +263,34 @@ func (x *CommittedMessage) GetRequestDigest() []byte {
 		return x.RequestDigest
 	}
 	return nil
+}
+
+func (x *CommittedMessage) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *CommittedMessage) GetMembershipVersion() uint64 {
+	if x != nil {
+		return x.MembershipVersion
+	}
+	return 0
+}
+
+func (x *CommittedMessage) GetMemberCount() uint32 {
+	if x != nil {
+		return x.MemberCount
+	}
+	return 0
+}
+
+func (x *CommittedMessage) GetChanged() uint32 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
 }
 
 // VersionShard is one shard of a membership version.
@@ -443,7 +496,7 @@ var File_laneway_state_v1_state_proto protoreflect.FileDescriptor
 
 const file_laneway_state_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x1claneway/state/v1/state.proto\x12\x10laneway.state.v1\"\xee\x03\n" +
+	"\x1claneway/state/v1/state.proto\x12\x10laneway.state.v1\"\xe7\x04\n" +
 	"\x10ConversationHead\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12+\n" +
 	"\x11conversation_kind\x18\x02 \x01(\rR\x10conversationKind\x12)\n" +
@@ -460,13 +513,21 @@ const file_laneway_state_v1_state_proto_rawDesc = "" +
 	" \x01(\rR\vmemberCount\x12#\n" +
 	"\rtarget_shards\x18\v \x03(\rR\ftargetShards\x12\x18\n" +
 	"\apending\x18\f \x01(\fR\apending\x12\x19\n" +
-	"\buser_ids\x18\r \x03(\tR\auserIds\"\xab\x01\n" +
+	"\buser_ids\x18\r \x03(\tR\auserIds\x12&\n" +
+	"\x0fcommitted_at_ms\x18\x0e \x01(\x03R\rcommittedAtMs\x12O\n" +
+	"\x11pending_committed\x18\x0f \x01(\v2\".laneway.state.v1.CommittedMessageR\x10pendingCommitted\"\xb7\x02\n" +
 	"\x10CommittedMessage\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12)\n" +
 	"\x10conversation_seq\x18\x02 \x01(\x04R\x0fconversationSeq\x12&\n" +
 	"\x0fcommitted_at_ms\x18\x03 \x01(\x03R\rcommittedAtMs\x12%\n" +
-	"\x0erequest_digest\x18\x04 \x01(\fR\rrequestDigest\"\xca\x01\n" +
+	"\x0erequest_digest\x18\x04 \x01(\fR\rrequestDigest\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\x04R\n" +
+	"generation\x12-\n" +
+	"\x12membership_version\x18\x06 \x01(\x04R\x11membershipVersion\x12!\n" +
+	"\fmember_count\x18\a \x01(\rR\vmemberCount\x12\x18\n" +
+	"\achanged\x18\b \x01(\rR\achanged\"\xca\x01\n" +
 	"\fVersionShard\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12!\n" +
 	"\fmember_count\x18\x02 \x01(\rR\vmemberCount\x12%\n" +
@@ -507,12 +568,13 @@ var file_laneway_state_v1_state_proto_goTypes = []any{
 	(*VersionManifest)(nil),  // 3: laneway.state.v1.VersionManifest
 }
 var file_laneway_state_v1_state_proto_depIdxs = []int32{
-	2, // 0: laneway.state.v1.VersionManifest.shards:type_name -> laneway.state.v1.VersionShard
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	1, // 0: laneway.state.v1.ConversationHead.pending_committed:type_name -> laneway.state.v1.CommittedMessage
+	2, // 1: laneway.state.v1.VersionManifest.shards:type_name -> laneway.state.v1.VersionShard
+	2, // [2:2] is the sub-list for method output_type
+	2, // [2:2] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_laneway_state_v1_state_proto_init() }
