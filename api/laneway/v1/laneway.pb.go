@@ -1637,7 +1637,10 @@ type ErrorReason struct {
 	// For SHARD_MOVED: where the shard is served.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// For errors that pass: when to try again, in ms; 0: no advice.
-	RetryAfterMs  int64 `protobuf:"varint,3,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	RetryAfterMs int64 `protobuf:"varint,3,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	// For CURSOR_EXPIRED: the oldest position that can still be pulled, for a
+	// client that has got what lies before it by other means.
+	OldestCursor  string `protobuf:"bytes,4,opt,name=oldest_cursor,json=oldestCursor,proto3" json:"oldest_cursor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1691,6 +1694,13 @@ func (x *ErrorReason) GetRetryAfterMs() int64 {
 		return x.RetryAfterMs
 	}
 	return 0
+}
+
+func (x *ErrorReason) GetOldestCursor() string {
+	if x != nil {
+		return x.OldestCursor
+	}
+	return ""
 }
 
 var File_laneway_v1_laneway_proto protoreflect.FileDescriptor
@@ -1838,11 +1848,12 @@ const file_laneway_v1_laneway_proto_rawDesc = "" +
 	"\x16ListDispatchesResponse\x12:\n" +
 	"\n" +
 	"dispatches\x18\x01 \x03(\v2\x1a.laneway.v1.DispatchStatusR\n" +
-	"dispatches\"e\n" +
+	"dispatches\"\x8a\x01\n" +
 	"\vErrorReason\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12$\n" +
-	"\x0eretry_after_ms\x18\x03 \x01(\x03R\fretryAfterMs2\xd7\x01\n" +
+	"\x0eretry_after_ms\x18\x03 \x01(\x03R\fretryAfterMs\x12#\n" +
+	"\roldest_cursor\x18\x04 \x01(\tR\foldestCursor2\xd7\x01\n" +
 	"\x0eMailboxService\x12>\n" +
 	"\x04Pull\x12\x17.laneway.v1.PullRequest\x1a\x18.laneway.v1.PullResponse\"\x03\x90\x02\x01\x12>\n" +
 	"\x05Watch\x12\x18.laneway.v1.WatchRequest\x1a\x19.laneway.v1.WatchResponse0\x01\x12E\n" +

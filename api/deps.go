@@ -1,0 +1,94 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/laneway/laneway/mailbox"
+
+	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+)
+
+// Shards is what the handlers ask the node about its shards.
+type Shards interface {
+	// Watermark returns the durable W of a lane that is served here;
+	// *mailbox.MovedError otherwise, ErrLaneRefused or ErrLaneOpening when the
+	// lane is closed.
+	Watermark(p mailbox.Placement) (mailbox.Seq, error)
+	// WatchLane subscribes to a lane: a tick after W of the lane moved, coalesced.
+	// The node closes changed when it stops serving the shard. stop ends the
+	// subscription and may be called once changed is closed.
+	WatchLane(p mailbox.Placement) (changed <-chan struct{}, stop func(), err error)
+	// Epoch returns the epoch under which the shard is served here.
+	Epoch(shard mailbox.Shard) mailbox.Epoch
+	// Status returns every shard of the deployment, with its lanes if asked.
+	Status(ctx context.Context, lanes bool) ([]*lanewayv1.ShardStatus, error)
+	// Dispatches returns the large dispatches in flight, at most limit.
+	Dispatches(ctx context.Context, limit int) ([]*lanewayv1.DispatchStatus, error)
+}
+
+// Mailboxes is the part of mailbox.MailboxStore that reading needs.
+type Mailboxes interface {
+	RangeScan(ctx context.Context, s mailbox.Scan) (mailbox.Page, error)
+	TruncateBefore(ctx context.Context, u mailbox.User, seq mailbox.Seq) error
+	UserBounds(ctx context.Context, u mailbox.User) (mailbox.Bounds, error)
+}
+
+// Observer is told about calls and streams, for metrics. The procedure is one of
+// the services' names and the outcome one of the reasons, or "ok".
+type Observer interface {
+	Request(procedure, outcome string, took time.Duration)
+	Pulled(entries int)
+	WatchStreams(delta int)
+}
+
+// Deps is everything a Handler needs. Shards, Mailboxes and ShardCount are
+// required; without Conversations the node serves no commits and membership.
+type Deps struct {
+	ShardCount    int
+	Shards        Shards
+	Mailboxes     Mailboxes
+	Conversations Conversations
+	Limits        Limits
+	// LoopbackOnly refuses requests whose Host is not a loopback name, so that a
+	// web page cannot reach a node without credentials by rebinding its name.
+	LoopbackOnly bool
+	Observer     Observer     // nil: none
+	Log          *slog.Logger // nil: discarded
+}
+
+// Limits bound what one caller can ask for. Zero values are replaced by the
+// defaults.
+type Limits struct {
+	MaxMessageBytes  int           // of one request message; 1 MiB
+	MaxUsersPerCall  int           // user ids of one Join or Leave; 5,000
+	MaxImportUsers   int           // user ids of one Import stream; 1,000,000
+	StreamsPerUser   int           // Watch streams of one user; 16
+	Streams          int           // Watch streams of the node; 10,000
+	StreamWrite      time.Duration // how long a Watch message may wait for a slow client; 30 s
+	DispatchListing  int           // most dispatches a listing returns; 1,000
+	MaxBodyBytes     int           // of a message body; 64 KiB
+	MaxSingleMembers int           // recipients of a SINGLE conversation; 16
+}
+
+// WithDefaults replaces what is not positive by the default.
+func (l Limits) WithDefaults() Limits {
+	def := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	def(&l.MaxMessageBytes, 1<<20)
+	def(&l.MaxUsersPerCall, 5000)
+	def(&l.MaxImportUsers, 1_000_000)
+	def(&l.StreamsPerUser, 16)
+	def(&l.Streams, 10_000)
+	def(&l.DispatchListing, 1000)
+	def(&l.MaxBodyBytes, 64<<10)
+	def(&l.MaxSingleMembers, 16)
+	if l.StreamWrite <= 0 {
+		l.StreamWrite = 30 * time.Second
+	}
+	return l
+}

@@ -1,0 +1,73 @@
+// Package reason lists the stable reasons that every error of Laneway's API
+// carries, in the ErrorReason detail and in the laneway-reason header (design 9).
+// Servers and clients share it; it imports nothing.
+package reason
+
+// Reason names why a call failed. Values never change their meaning.
+type Reason string
+
+// Header is the response metadata key that carries the reason.
+const Header = "laneway-reason"
+
+// Reasons that blame the request: repeating it unchanged fails again.
+const (
+	// InvalidArgument: a field is missing, too long or malformed.
+	InvalidArgument Reason = "INVALID_ARGUMENT"
+	// CursorInvalid: the cursor is damaged or belongs to another user.
+	CursorInvalid Reason = "CURSOR_INVALID"
+	// CursorExpired: the mailbox no longer holds everything after the cursor.
+	CursorExpired Reason = "CURSOR_EXPIRED"
+	// GroupUnknown: the group has never had a member.
+	GroupUnknown Reason = "GROUP_UNKNOWN"
+	// GroupEmpty: the group has no member a message could go to.
+	GroupEmpty Reason = "GROUP_EMPTY"
+	// ClientMessageReused: the client_message_id was used for other content.
+	ClientMessageReused Reason = "CLIENT_MESSAGE_REUSED"
+	// ConversationKind: the conversation exists with another kind.
+	ConversationKind Reason = "CONVERSATION_KIND"
+	// TooLarge: the message is over a size limit.
+	TooLarge Reason = "TOO_LARGE"
+	// ForeignHost: the request's Host or Origin is not this loopback address.
+	ForeignHost Reason = "FOREIGN_HOST"
+)
+
+// Reasons that pass, or that send the caller elsewhere.
+const (
+	// ShardMoved: another node serves the shard; the detail has its address.
+	ShardMoved Reason = "SHARD_MOVED"
+	// LaneOpening: the shard's new owner has not opened the lane yet.
+	LaneOpening Reason = "LANE_OPENING"
+	// TooManyStreams: the user or the node has as many Watch streams as allowed.
+	TooManyStreams Reason = "TOO_MANY_STREAMS"
+	// GroupRenumbering: the group is closed to writes for a moment.
+	GroupRenumbering Reason = "GROUP_RENUMBERING"
+	// SnapshotUnavailable: the frozen membership version cannot be read just now.
+	SnapshotUnavailable Reason = "MEMBERSHIP_SNAPSHOT_UNAVAILABLE"
+	// StaleFencingEpoch: the writer was replaced by one with a newer epoch.
+	StaleFencingEpoch Reason = "STALE_FENCING_EPOCH"
+	// Conflict: too many writers changed the conversation at the same time.
+	Conflict Reason = "CONFLICT"
+	// LogUnavailable: the outbox cannot be written to just now.
+	LogUnavailable Reason = "LOG_UNAVAILABLE"
+	// EngineUnavailable: Temporal does not answer.
+	EngineUnavailable Reason = "ENGINE_UNAVAILABLE"
+	// ShuttingDown: this node is stopping.
+	ShuttingDown Reason = "SHUTTING_DOWN"
+	// DeadlineExceeded: the caller's time was over before the answer was there.
+	DeadlineExceeded Reason = "DEADLINE_EXCEEDED"
+	// Canceled: the caller went away.
+	Canceled Reason = "CANCELED"
+)
+
+// Reasons that need an operator.
+const (
+	// LaneRefused: the lane is closed after a takeover that found less than the
+	// lane had already promised.
+	LaneRefused Reason = "LANE_REFUSED"
+	// StoreFailed: the store met a failure it cannot serve after.
+	StoreFailed Reason = "STORE_FAILED"
+	// Internal: a defect; the node's log has the cause.
+	Internal Reason = "INTERNAL"
+	// Unimplemented: this node does not know the method.
+	Unimplemented Reason = "UNIMPLEMENTED"
+)
