@@ -1,0 +1,153 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"sync"
+
+	"github.com/laneway/laneway/mailbox"
+)
+
+// directory is what a node knows of one shard's slots in one generation. Rows
+// are only ever added behind the others, so that a slice of them taken once
+// stays valid.
+type directory struct {
+	group      mailbox.Group
+	generation uint64
+	shard      mailbox.Shard
+
+	mu      sync.Mutex
+	rows    []directoryRow
+	covered uint32 // every slot below it that the shard has is in rows
+	// last is the audience built last and its bitmap: the next version's
+	// audience is made from it.
+	last       *Audience
+	lastBitmap *Bitmap
+}
+
+type directoryRow struct {
+	Member
+	lane mailbox.Lane
+}
+
+var errMissingSlot = errors.New("the slot directory has no row for a member; it is not written yet")
+
+func (d *directory) name() string {
+	return fmt.Sprintf("slot directory of shard %d of group %q/%q generation %d", d.shard, d.group.Tenant, d.group.ID, d.generation)
+}
+
+// extend reads the rows of the slots below highWater that are not known yet.
+// Rows above it may belong to a version that is being written; they are read
+// again when they are needed.
+func (d *directory) extend(ctx context.Context, store mailbox.MembershipStore, shardCount int, highWater uint32) error {
+	if d.covered >= highWater {
+		return nil
+	}
+	rows, from := d.rows, d.covered
+	var bad error
+	err := store.Directory(ctx, d.group, d.generation, d.shard, from, func(r mailbox.DirectoryRow) bool {
+		if r.Slot >= highWater {
+			return false
+		}
+		p := mailbox.Place(mailbox.User{Tenant: d.group.Tenant, ID: r.User}, shardCount)
+		switch {
+		case r.Slot < from || (len(rows) > 0 && r.Slot <= rows[len(rows)-1].Slot):
+			bad = corrupt(d.name(), "slot %d is out of order", r.Slot)
+		case mailbox.CheckID("user_id", r.User) != nil || p.Shard != d.shard:
+			bad = corrupt(d.name(), "slot %d names user %q, who does not belong to this shard", r.Slot, r.User)
+		case r.JoinSeq == 0:
+			bad = corrupt(d.name(), "slot %d has no join seq", r.Slot)
+		default:
+			rows = append(rows, directoryRow{Member{r.Slot, r.User, r.JoinSeq}, p.Lane})
+		}
+		return bad == nil
+	})
+	if err != nil {
+		return readError(d.name(), err)
+	}
+	if bad != nil {
+		return bad
+	}
+	d.rows, d.covered = rows, highWater
+	return nil
+}
+
+// reset forgets the rows: one that should be there was not.
+func (d *directory) reset() {
+	d.rows, d.covered, d.last, d.lastBitmap = nil, 0, nil, nil
+}
+
+func (d *directory) find(slot uint32) (*directoryRow, error) {
+	i := sort.Search(len(d.rows), func(i int) bool { return d.rows[i].Slot >= slot })
+	if i == len(d.rows) || d.rows[i].Slot != slot {
+		return nil, errMissingSlot
+	}
+	return &d.rows[i], nil
+}
+
+// expand turns a bitmap into its audience.
+func (d *directory) expand(bm *Bitmap) (*Audience, error) {
+	if d.last != nil {
+		if a, err := d.patch(bm); a != nil || err != nil {
+			return a, err
+		}
+	}
+	slots := bm.Slots()
+	rows := make([]*directoryRow, len(slots))
+	var sizes [mailbox.LaneCount]int
+	at := 0 // both are ascending: one walk
+	for i, slot := range slots {
+		for at < len(d.rows) && d.rows[at].Slot < slot {
+			at++
+		}
+		if at == len(d.rows) || d.rows[at].Slot != slot {
+			return nil, errMissingSlot
+		}
+		rows[i] = &d.rows[at]
+		sizes[rows[i].lane]++
+	}
+	a := &Audience{Members: len(slots)}
+	all := make([]Member, len(slots))
+	for l, n := range sizes {
+		a.Lanes[l], all = all[:0:n], all[n:]
+	}
+	for _, r := range rows {
+		a.Lanes[r.lane] = append(a.Lanes[r.lane], r.Member)
+	}
+	return a, nil
+}
+
+// patchMax is how many changed slots are still patched one by one.
+const patchMax = 16
+
+// patch makes the audience from the last one when few slots differ: a room
+// with a join for every message then copies one lane, not all. It answers nil
+// when building afresh is better.
+func (d *directory) patch(bm *Bitmap) (*Audience, error) {
+	n, old := bm.set.GetCardinality(), d.lastBitmap.set.GetCardinality()
+	common := bm.set.AndCardinality(d.lastBitmap.set)
+	if (n-common)+(old-common) > patchMax {
+		return nil, nil
+	}
+	diff := bm.set.Clone()
+	diff.Xor(d.lastBitmap.set)
+	a := &Audience{Members: int(n), Lanes: d.last.Lanes}
+	for _, slot := range diff.ToArray() {
+		r, err := d.find(slot)
+		if err != nil {
+			return nil, err
+		}
+		lane := a.Lanes[r.lane]
+		i := sort.Search(len(lane), func(i int) bool { return lane[i].Slot >= slot })
+		changed := append(make([]Member, 0, len(lane)+1), lane[:i]...)
+		if bm.Has(slot) {
+			changed = append(changed, r.Member)
+		} else {
+			i++ // it was there: leave it out
+		}
+		a.Lanes[r.lane] = append(changed, lane[i:]...)
+	}
+	return a, nil
+}

@@ -1,0 +1,105 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/laneway/laneway/mailbox"
+)
+
+// Blobs keeps what is too large for a store's row. Put returns when the blob is
+// on disk; Get verifies the digest and returns mailbox.ErrCorrupt when it
+// differs, mailbox.ErrNotFound when there is none.
+type Blobs interface {
+	Put(ctx context.Context, key string, data []byte) error
+	Get(ctx context.Context, key string, digest mailbox.Digest, maxBytes int64) ([]byte, error)
+}
+
+// Rows reads and writes versions.
+type Rows struct {
+	Store mailbox.MembershipStore
+	Blobs Blobs
+}
+
+// Put makes a version's rows durable: blobs first, the manifest last. Putting
+// the same version again writes the same.
+func (r Rows) Put(ctx context.Context, n *Next) error {
+	for _, b := range n.blobs {
+		if err := r.Blobs.Put(ctx, b.key, b.data); err != nil {
+			return fmt.Errorf("blob %s: %w", b.key, err)
+		}
+	}
+	err := r.Store.PutVersion(ctx, mailbox.VersionWrite{
+		GroupVersion: n.Version.GroupVersion,
+		Manifest:     n.Version.Encode(),
+		Bitmaps:      n.rows,
+		Directory:    n.directory,
+	})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", versionName(n.Version.GroupVersion), err)
+	}
+	return nil
+}
+
+// Version reads a version's manifest, which must be of that version.
+func (r Rows) Version(ctx context.Context, id mailbox.GroupVersion) (*Version, error) {
+	b, err := r.Store.VersionManifest(ctx, id)
+	if err != nil {
+		return nil, readError("manifest of "+versionName(id), err)
+	}
+	v, err := DecodeVersion(b)
+	if err != nil {
+		return nil, fmt.Errorf("manifest of %s: %w", versionName(id), err)
+	}
+	if v.GroupVersion != id {
+		return nil, corrupt("manifest of "+versionName(id), "it describes %s", versionName(v.GroupVersion))
+	}
+	return v, nil
+}
+
+// FrozenVersion reads a version whose manifest a record or a head froze by its
+// digest.
+func (r Rows) FrozenVersion(ctx context.Context, id mailbox.GroupVersion, digest mailbox.Digest) (*Version, error) {
+	v, err := r.Version(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if v.Digest() != digest {
+		return nil, corrupt("manifest of "+versionName(id), "its digest is %s, frozen was %s", v.Digest(), digest)
+	}
+	return v, nil
+}
+
+// Bitmap reads a shard's bitmap of a version; nil when the shard has no members.
+func (r Rows) Bitmap(ctx context.Context, v *Version, shard mailbox.Shard) (*Bitmap, error) {
+	part, ok := v.Shard(shard)
+	if !ok {
+		return nil, nil
+	}
+	id := v.GroupVersion
+	id.Version = part.BitmapVersion
+	name := fmt.Sprintf("bitmap of shard %d of %s", shard, versionName(id))
+	if part.Blob != "" {
+		name = "blob " + part.Blob
+		b, err := r.Blobs.Get(ctx, part.Blob, part.BitmapDigest, MaxBitmapBytes)
+		if err != nil {
+			return nil, readError(name, err)
+		}
+		return decodePortable(name, b, part, v.SlotHighWater)
+	}
+	b, err := r.Store.VersionBitmap(ctx, id, shard)
+	if err != nil {
+		return nil, readError(name, err)
+	}
+	return decodeRow(name, b, part, v.SlotHighWater)
+}
+
+// readError tells what is damaged from what may be there later (a cancelled
+// read too: the cause stays matchable).
+func readError(name string, err error) error {
+	if errors.Is(err, mailbox.ErrCorrupt) {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return unavailable(name, err)
+}
