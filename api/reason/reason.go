@@ -1,7 +1,9 @@
 // Package reason lists the stable reasons that every error of Laneway's API
 // carries, in the ErrorReason detail and in the laneway-reason header (design 9).
-// Servers and clients share it; it imports nothing.
+// Servers and clients share it; it imports nothing of Laneway.
 package reason
+
+import "slices"
 
 // Reason names why a call failed. Values never change their meaning.
 type Reason string
@@ -71,3 +73,38 @@ const (
 	// Unimplemented: this node does not know the method.
 	Unimplemented Reason = "UNIMPLEMENTED"
 )
+
+// all is every reason above.
+var all = []Reason{
+	InvalidArgument,
+	CursorInvalid,
+	CursorExpired,
+	GroupUnknown,
+	GroupEmpty,
+	ClientMessageReused,
+	ConversationKind,
+	TooLarge,
+	ForeignHost,
+	ShardMoved,
+	LaneOpening,
+	TooManyStreams,
+	GroupRenumbering,
+	SnapshotUnavailable,
+	StaleFencingEpoch,
+	Conflict,
+	LogUnavailable,
+	EngineUnavailable,
+	ShuttingDown,
+	DeadlineExceeded,
+	Canceled,
+	LaneRefused,
+	StoreFailed,
+	Internal,
+	Unimplemented,
+}
+
+// All returns every reason a server gives.
+func All() []Reason { return append([]Reason(nil), all...) }
+
+// Known reports whether r is one of [All].
+func (r Reason) Known() bool { return slices.Contains(all, r) }

@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"connectrpc.com/connect"
+
+	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+)
+
+// Commit commits a message. It may be called again with the same request after
+// any failure: client_message_id makes the repetition harmless.
+func (c *Client) Commit(ctx context.Context, r *lanewayv1.CommitRequest) (*lanewayv1.CommitResponse, error) {
+	return call(ctx, c, r, func(n *node) unary[lanewayv1.CommitRequest, lanewayv1.CommitResponse] { return n.commit.Commit })
+}
+
+// Join adds users to a group; the first join makes the group.
+func (c *Client) Join(ctx context.Context, r *lanewayv1.JoinRequest) (*lanewayv1.MembershipResponse, error) {
+	return call(ctx, c, r, func(n *node) unary[lanewayv1.JoinRequest, lanewayv1.MembershipResponse] { return n.membership.Join })
+}
+
+// Leave removes users from a group.
+func (c *Client) Leave(ctx context.Context, r *lanewayv1.LeaveRequest) (*lanewayv1.MembershipResponse, error) {
+	return call(ctx, c, r, func(n *node) unary[lanewayv1.LeaveRequest, lanewayv1.MembershipResponse] { return n.membership.Leave })
+}
+
+// Group returns a group's head.
+func (c *Client) Group(ctx context.Context, tenant, group string) (*lanewayv1.GetGroupResponse, error) {
+	return call(ctx, c, &lanewayv1.GetGroupRequest{TenantId: tenant, GroupId: group},
+		func(n *node) unary[lanewayv1.GetGroupRequest, lanewayv1.GetGroupResponse] { return n.membership.Get })
+}
+
+// importChunk is how many users one message of an import carries.
+const importChunk = 1000
+
+// Import names a bulk change.
+type Import struct {
+	Tenant          string
+	Group           string
+	Actor           string
+	ClientMessageID string
+}
+
+// ImportUsers adds users to a group as one change: all of them or none. progress,
+// if not nil, is told how many users have been sent; the change is made after the
+// last. A repeated attempt starts again from 0.
+func (c *Client) ImportUsers(ctx context.Context, i Import, users []string, progress func(sent int)) (*lanewayv1.MembershipResponse, error) {
+	if progress == nil {
+		progress = func(int) {}
+	}
+	var out *lanewayv1.MembershipResponse
+	err := c.session().do(ctx, func(n *node) error {
+		stream := n.membership.Import(ctx)
+		m := &lanewayv1.ImportRequest{TenantId: i.Tenant, GroupId: i.Group, ClientMessageId: i.ClientMessageID, ActorId: i.Actor}
+		progress(0)
+		for sent := 0; ; {
+			chunk := min(importChunk, len(users)-sent)
+			m.UserIds = users[sent : sent+chunk]
+			// io.EOF: the server has answered already; CloseAndReceive has the reason.
+			if err := stream.Send(m); err != nil {
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				return err
+			}
+			sent += chunk
+			progress(sent)
+			if sent == len(users) {
+				break
+			}
+			m = &lanewayv1.ImportRequest{}
+		}
+		res, err := stream.CloseAndReceive()
+		if err == nil {
+			out = res.Msg
+		}
+		return err
+	})
+	return out, err
+}
+
+// Shards returns every shard of the deployment, with its lanes if asked.
+func (c *Client) Shards(ctx context.Context, lanes bool) ([]*lanewayv1.ShardStatus, error) {
+	r, err := call(ctx, c, &lanewayv1.ListShardsRequest{Lanes: lanes},
+		func(n *node) unary[lanewayv1.ListShardsRequest, lanewayv1.ListShardsResponse] {
+			return n.admin.ListShards
+		})
+	return r.GetShards(), err
+}
+
+// Dispatches returns the large dispatches in flight, at most limit (0: 100).
+func (c *Client) Dispatches(ctx context.Context, limit int) ([]*lanewayv1.DispatchStatus, error) {
+	r, err := call(ctx, c, &lanewayv1.ListDispatchesRequest{Limit: int32(min(limit, 1<<30))},
+		func(n *node) unary[lanewayv1.ListDispatchesRequest, lanewayv1.ListDispatchesResponse] {
+			return n.admin.ListDispatches
+		})
+	return r.GetDispatches(), err
+}
+
+type unary[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
+
+// call runs one unary method with the client's retries.
+func call[Req, Res any](ctx context.Context, c *Client, r *Req, method func(*node) unary[Req, Res]) (*Res, error) {
+	var out *Res
+	err := c.session().do(ctx, func(n *node) error {
+		res, err := method(n)(ctx, connect.NewRequest(r))
+		if err == nil {
+			out = res.Msg
+		}
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,106 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/laneway/laneway/api/reason"
+
+	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+)
+
+// Reasons that the client itself gives, beside those of package reason.
+const (
+	// Unreachable: no server answers at the address.
+	Unreachable reason.Reason = "UNREACHABLE"
+	// NotLaneway: something answers, but it is not a Laneway server.
+	NotLaneway reason.Reason = "NOT_LANEWAY"
+)
+
+// Error is every failure of a call.
+type Error struct {
+	// Reason is stable; act on it.
+	Reason  reason.Reason
+	Message string
+	// Server is the base URL that was asked.
+	Server string
+	// Address is where the shard is served, for SHARD_MOVED.
+	Address string
+	// RetryAfter is the server's advice; 0: none.
+	RetryAfter time.Duration
+	// OldestCursor is the oldest position that can still be pulled, for
+	// CURSOR_EXPIRED.
+	OldestCursor string
+
+	cause error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Reason == Unreachable {
+		return fmt.Sprintf("%s: no server answers at %s: %s", e.Reason, e.Server, e.Message)
+	}
+	return fmt.Sprintf("%s: %s", e.Reason, e.Message)
+}
+
+// Unwrap returns the transport's error.
+func (e *Error) Unwrap() error { return e.cause }
+
+// ReasonOf returns the reason of a failed call, or "" when err is not an [Error].
+func ReasonOf(err error) reason.Reason {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	return ""
+}
+
+// fromConnect turns a call's failure into an Error; nil stays nil. The end of
+// the caller's own context is returned as it is.
+func fromConnect(ctx context.Context, server string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var c *connect.Error
+	if !errors.As(err, &c) {
+		return err // of the caller's own handler
+	}
+	e := &Error{Message: c.Message(), Server: server, Reason: reason.Reason(c.Meta().Get(reason.Header)), cause: err}
+	for _, d := range c.Details() {
+		v, err := d.Value()
+		if err != nil {
+			continue
+		}
+		if r, ok := v.(*lanewayv1.ErrorReason); ok {
+			e.Reason = reason.Reason(r.Reason)
+			e.Address = r.Address
+			e.RetryAfter = time.Duration(r.RetryAfterMs) * time.Millisecond
+			e.OldestCursor = r.OldestCursor
+		}
+	}
+	if e.Reason == "" {
+		// Without a reason the error is not of Laneway's services.
+		e.Reason = NotLaneway
+		if c.Code() == connect.CodeUnavailable || !connect.IsWireError(err) {
+			e.Reason = Unreachable
+		}
+	}
+	return e
+}
+
+// passing reports whether the same call may succeed later.
+func (e *Error) passing() bool {
+	switch e.Reason {
+	case reason.ShardMoved, reason.LaneOpening, reason.ShuttingDown, reason.GroupRenumbering,
+		reason.SnapshotUnavailable, reason.Conflict, reason.LogUnavailable, reason.EngineUnavailable, reason.TooManyStreams:
+		return true
+	}
+	return e.RetryAfter > 0
+}
