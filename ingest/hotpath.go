@@ -1,0 +1,263 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/laneway/laneway/ingest/lanes"
+	"github.com/laneway/laneway/mailbox"
+)
+
+const (
+	loneFirstRetry = 200 * time.Millisecond
+	loneLastRetry  = 5 * time.Second
+)
+
+// hotWorker takes batches of ready tasks and appends them: one round trip for
+// all appends of a batch and one for all marks (design 6.8). Batches form by
+// themselves while the workers are busy; an idle shard adds no delay.
+func (s *Shard) hotWorker(ctx context.Context) {
+	var (
+		tasks  []*lanes.Task
+		chunks []mailbox.ChunkAppend
+	)
+	for {
+		s.mu.Lock()
+		for !s.sched.HasReady() && !s.stopping {
+			s.work.Wait()
+		}
+		if s.stopping {
+			s.mu.Unlock()
+			return
+		}
+		tasks = s.sched.Take(s.cfg.Now(), tasks[:0], s.opts.BatchEntries)
+		chunks = chunks[:0]
+		for _, t := range tasks {
+			l := t.Work.(*lanePlan)
+			for i := range l.ends {
+				if !l.isMarked(i) {
+					chunks = append(chunks, l.chunk(s.cfg.Shard, i))
+				}
+			}
+		}
+		s.mu.Unlock()
+		s.clockChanged()
+		if !s.appendHot(ctx, tasks, chunks) {
+			// The batch is still at work somewhere in the store with our slices.
+			tasks, chunks = nil, nil
+		}
+	}
+}
+
+// appendHot appends and marks one batch. Lanes that fail, or that a hanging
+// batch keeps waiting, go on one by one, so that they cannot hold up the rest.
+// It returns false when the call had to be abandoned.
+func (s *Shard) appendHot(ctx context.Context, tasks []*lanes.Task, chunks []mailbox.ChunkAppend) bool {
+	call, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		marked []mailbox.Marked
+		err    error
+	}
+	began := time.Now()
+	done := make(chan outcome, 1)
+	go func() {
+		m, err := s.appendAndMark(call, chunks)
+		done <- outcome{m, err}
+	}()
+	timer := time.NewTimer(s.opts.BatchTimeout)
+	defer timer.Stop()
+	select {
+	case o := <-done:
+		s.mu.Lock()
+		s.complete(o.marked)
+		if o.err != nil && ctx.Err() == nil {
+			s.loneLanes(ctx, tasks, o.err)
+		}
+		s.mu.Unlock()
+		s.cfg.Metrics.AppendLatency.Observe(time.Since(began).Seconds())
+		s.committer.Kick()
+		return true
+	case <-timer.C:
+		s.log.Warn("a hot-path batch hangs; its lanes go on one by one", "tasks", len(tasks), "after", s.opts.BatchTimeout)
+		s.mu.Lock()
+		s.loneLanes(ctx, tasks, errHung)
+		s.mu.Unlock()
+		return false
+	}
+}
+
+// appendAndMark appends chunks and marks those that are durable. The error is
+// the first failure; what succeeded is marked all the same.
+func (s *Shard) appendAndMark(ctx context.Context, chunks []mailbox.ChunkAppend) ([]mailbox.Marked, error) {
+	var first error
+	receipts := make([]mailbox.Durable, 0, len(chunks))
+	entries := 0
+	for i, r := range s.cfg.Store.AppendBatch(ctx, chunks) {
+		if r.Err != nil {
+			if first == nil {
+				first = r.Err
+			}
+			continue
+		}
+		receipts = append(receipts, r.Durable)
+		entries += mailbox.CountEntries(chunks[i].Recipients)
+	}
+	if len(receipts) == 0 {
+		return nil, first
+	}
+	marked, err := s.cfg.Store.MarkChunks(ctx, s.own, receipts)
+	if err != nil {
+		return nil, err
+	}
+	s.metrics.entries.Add(float64(entries))
+	return marked, first
+}
+
+// complete takes the receipts of durable marks: it moves the tracker, and frees
+// the lanes of tasks that are done. s.mu is held.
+func (s *Shard) complete(marked []mailbox.Marked) {
+	now := s.cfg.Now()
+	var p *plan
+	for _, m := range marked {
+		c := m.Chunk()
+		s.tracker.Done(m)
+		if p == nil || p.seq != c.Seq {
+			p = s.plans[c.Seq]
+		}
+		if p != nil {
+			if l := p.findLane(c.Lane); l != nil && l.mark(c.Index) && l.left == 0 {
+				s.laneDone(now, l)
+			}
+		}
+		if len(s.slow) > 0 {
+			s.slowChunkDone(c)
+		}
+	}
+	if s.sched.HasReady() {
+		s.work.Signal()
+	}
+}
+
+// laneDone ends a lane whose chunks are all durable.
+func (s *Shard) laneDone(now time.Time, l *lanePlan) {
+	if l.cancel != nil {
+		l.cancel()
+		l.cancel = nil
+	}
+	if s.sched.Done(now, &l.task) {
+		s.leave(l.plan, true)
+	}
+	s.wakeLane(l.lane)
+}
+
+// leave takes a lane out of its plan's unfinished ones. The plan leaves memory
+// with its last.
+func (s *Shard) leave(p *plan, done bool) {
+	p.left--
+	if p.left > 0 {
+		return
+	}
+	delete(s.plans, p.seq)
+	if p.workflow {
+		s.large--
+	}
+	if done {
+		s.finished = append(s.finished, p.admitted)
+	}
+	s.room.Signal()
+}
+
+// loneLanes starts a lone attempt for each lane of tasks that are not done. A
+// lane keeps its order: its tasks are tried one after another. s.mu is held.
+func (s *Shard) loneLanes(ctx context.Context, tasks []*lanes.Task, cause error) {
+	byLane := map[mailbox.Lane][]*lanePlan{}
+	for _, t := range tasks {
+		if l := t.Work.(*lanePlan); l.left > 0 && t.State() == lanes.Running {
+			byLane[t.Lane] = append(byLane[t.Lane], l)
+		}
+	}
+	for _, ls := range byLane {
+		go func() {
+			for _, l := range ls {
+				s.loneLane(ctx, l, cause)
+			}
+		}()
+	}
+}
+
+// loneLane tries one lane of one dispatch until its chunks are durable or its
+// turn ends, which the clock loop says by ending the attempt.
+func (s *Shard) loneLane(ctx context.Context, l *lanePlan, cause error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	if l.left == 0 || s.stopping || s.sched.Find(l.lane, l.plan.seq) != &l.task {
+		s.mu.Unlock()
+		return
+	}
+	l.cancel = cancel
+	s.mu.Unlock()
+	wait := loneFirstRetry
+	for try := 0; ; try++ {
+		if try > 0 || !errors.Is(cause, errHung) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			wait = min(2*wait, loneLastRetry)
+		}
+		s.mu.Lock()
+		unmarked := l.unmarked()
+		s.mu.Unlock()
+		for _, i := range unmarked {
+			err := s.appendOne(ctx, l.chunk(s.cfg.Shard, i))
+			if err != nil {
+				if ctx.Err() != nil {
+					return
+				}
+				if try == 0 {
+					s.log.Warn("a chunk fails on the hot path", "chunk", l.ref(s.cfg.Shard, i), "error", err)
+				}
+				s.mu.Lock()
+				l.lastErr = err.Error()
+				s.mu.Unlock()
+				break
+			}
+		}
+		s.mu.Lock()
+		left := l.left
+		s.mu.Unlock()
+		if left == 0 {
+			return
+		}
+	}
+}
+
+// errHung marks lanes whose batch hung rather than failed: their lone attempt
+// starts at once.
+var errHung = errors.New("the batch timed out")
+
+// appendOne appends and marks one chunk, giving up waiting when ctx ends even
+// if the store does not.
+func (s *Shard) appendOne(ctx context.Context, c mailbox.ChunkAppend) error {
+	done := make(chan error, 1)
+	go func() {
+		marked, err := s.appendAndMark(ctx, []mailbox.ChunkAppend{c})
+		if len(marked) > 0 {
+			s.mu.Lock()
+			s.complete(marked)
+			s.mu.Unlock()
+			s.committer.Kick()
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

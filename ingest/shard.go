@@ -1,0 +1,326 @@
+package ingest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/laneway/laneway/fencing"
+	"github.com/laneway/laneway/ingest/lanes"
+	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/records"
+	"github.com/laneway/laneway/watermark"
+)
+
+// ErrLogTruncated: the log no longer holds what the shard still has to read, or
+// is shorter than what the shard has read. The shard stops; the position is
+// never reset.
+var ErrLogTruncated = errors.New("the dispatch log and the shard's position do not fit")
+
+// fenceRows is how many conversations' fence rows a shard keeps in memory.
+const fenceRows = 100_000
+
+// Shard runs one shard for its owner. Make it with Open, then call Run.
+type Shard struct {
+	cfg     Config
+	opts    Options
+	own     mailbox.Ownership
+	log     *slog.Logger
+	metrics *shardMetrics
+	start   int64 // log offset where reading starts
+
+	committer *watermark.Committer
+	fences    *fencing.Memory
+	bounds    mailbox.Boundaries
+
+	// mu guards everything below: the pure cores and the run state of plans.
+	mu         sync.Mutex
+	work       *sync.Cond // signalled when a lane becomes ready, or on stop
+	room       *sync.Cond // signalled when the back-pressure may be over
+	tracker    *watermark.Tracker
+	sched      *lanes.Scheduler
+	plans      map[mailbox.Seq]*plan
+	large      int // unfinished workflow dispatches that are not degraded
+	slow       map[laneKey]*slowLane
+	unexpanded map[mailbox.Seq]*records.Dispatch
+	refused    [mailbox.LaneCount]string
+	laneWake   [mailbox.LaneCount]chan struct{} // closed when a waited-for lane moved
+	finished   []time.Time                      // admission times of dispatches done since the last commit
+	stalled    [mailbox.LaneCount]stall
+	stopping   bool
+
+	starts  chan func(context.Context) error // work for the engine starter
+	timer   chan struct{}                    // tells the clock loop of a nearer deadline
+	readTo  atomic.Int64                     // next offset to read
+	logEnd  atomic.Int64
+	rebuilt rebuiltPlans
+}
+
+type laneKey struct {
+	seq  mailbox.Seq
+	lane mailbox.Lane
+}
+
+// Open becomes the owner of the shard (design 2.1): it reads the log's last
+// epoch, fences the store and puts the epoch marker into the log. Nothing is
+// served or appended before that.
+func Open(ctx context.Context, cfg Config) (*Shard, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Shard{
+		cfg: cfg, opts: cfg.Options.withDefaults(), log: cfg.Logger.With("shard", cfg.Shard),
+		metrics: cfg.Metrics.forShard(cfg.Shard), fences: fencing.NewMemory(fenceRows), plans: map[mailbox.Seq]*plan{}, slow: map[laneKey]*slowLane{},
+		unexpanded: map[mailbox.Seq]*records.Dispatch{},
+		starts:     make(chan func(context.Context) error, 1024), timer: make(chan struct{}, 1),
+	}
+	s.work, s.room = sync.NewCond(&s.mu), sync.NewCond(&s.mu)
+	s.sched = lanes.New(lanes.Config{ClaimTimeout: s.opts.ClaimTimeout, Turn: s.opts.Turn})
+	st, err := s.becomeOwner(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("shard %d: %w", cfg.Shard, err)
+	}
+	s.tracker = watermark.New(st.W)
+	s.committer = watermark.NewCommitter(cfg.Store, s.own, st.Watermarks, s.positions, s.committed)
+	return s, nil
+}
+
+func (s *Shard) becomeOwner(ctx context.Context) (mailbox.ShardState, error) {
+	st, err := s.cfg.Store.LoadShard(ctx, s.cfg.Shard)
+	if err != nil {
+		return st, fmt.Errorf("load: %w", err)
+	}
+	logStart, logEnd, err := s.cfg.Log.Bounds(ctx)
+	if err != nil {
+		return st, fmt.Errorf("dispatch log: %w", err)
+	}
+	if err := checkLog(&st, logStart, logEnd); err != nil {
+		return st, err
+	}
+	// The store's boundaries are a cache; the log from the last of them on says
+	// what is true. A store that lost its tail only makes this read longer.
+	from := logStart
+	for _, b := range st.Boundaries {
+		s.bounds.Add(b.Epoch, b.Offset)
+		if b.Offset >= logStart && b.Offset < logEnd {
+			from = max(from, b.Offset)
+		}
+	}
+	marks, err := s.cfg.Log.Epochs(ctx, from)
+	if err != nil {
+		return st, fmt.Errorf("read the log's epochs: %w", err)
+	}
+	for _, m := range marks {
+		s.bounds.Add(m.Epoch.Epoch, m.Offset)
+	}
+	last, _ := s.bounds.Last()
+	var token mailbox.Token
+	if _, err := rand.Read(token[:]); err != nil {
+		return st, err
+	}
+	s.own, err = s.cfg.Store.Fence(ctx, mailbox.FenceRequest{
+		Shard: s.cfg.Shard, LogEpoch: last.Epoch, Token: token, Owner: s.cfg.Node, Address: s.cfg.Address, Lease: s.opts.Lease,
+	})
+	if err != nil {
+		return st, fmt.Errorf("fence: %w", err)
+	}
+	offset, err := s.cfg.Log.AppendEpoch(ctx, records.Epoch{Epoch: s.own.Epoch, Token: token})
+	if err != nil {
+		return st, fmt.Errorf("write the epoch marker: %w", err)
+	}
+	s.bounds.Add(s.own.Epoch, offset)
+	if err := s.cfg.Store.PutBoundary(ctx, s.own, mailbox.Boundary{Epoch: s.own.Epoch, Offset: offset}); err != nil {
+		return st, fmt.Errorf("cache the epoch boundary: %w", err)
+	}
+	// Positions may have moved until the fence.
+	if st, err = s.cfg.Store.LoadShard(ctx, s.cfg.Shard); err != nil {
+		return st, fmt.Errorf("load: %w", err)
+	}
+	low := st.Min()
+	s.start = low.NextOffset(logStart)
+	s.readTo.Store(s.start)
+	s.logEnd.Store(offset + 1)
+	s.log.Info("owner of the shard", "epoch", s.own.Epoch, "boundary", offset, "start", s.start, "watermark", low, "frontier", st.F)
+	return st, checkLog(&st, logStart, max(logEnd, offset+1))
+}
+
+// checkLog refuses a log that does not reach what the store says was read, or
+// that no longer starts where reading must start.
+func checkLog(st *mailbox.ShardState, start, end int64) error {
+	if low := st.Min(); low.NextOffset(start) < start {
+		return fmt.Errorf("%w: the log starts at offset %d, but the watermark %s needs it from %d on; records were removed before they were dispatched",
+			ErrLogTruncated, start, low, low.NextOffset(start))
+	}
+	if st.F != 0 && end < st.F.Offset()+1 {
+		return fmt.Errorf("%w: the log ends at offset %d, but the frontier %s was read; the log lost its tail",
+			ErrLogTruncated, end, st.F)
+	}
+	return nil
+}
+
+// Run works the shard until ctx ends or the shard cannot go on: the ownership
+// was lost (mailbox.ErrNotOwner), the log lost data (ErrLogTruncated), or the
+// store failed for good. It returns the reason.
+func (s *Shard) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.committer.Run(ctx) })
+	g.Go(func() error { return s.admitLoop(ctx) })
+	for range s.opts.Workers {
+		g.Go(func() error { s.hotWorker(ctx); return nil })
+	}
+	g.Go(func() error { return s.clockLoop(ctx) })
+	g.Go(func() error { return s.leaseLoop(ctx) })
+	for range engineStarters {
+		g.Go(func() error { s.engineStarter(ctx); return nil })
+	}
+	g.Go(func() error { return s.superviseLoop(ctx) })
+	g.Go(func() error {
+		<-ctx.Done()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stopping = true
+		s.work.Broadcast()
+		s.room.Broadcast()
+		for lane := range s.laneWake {
+			s.wakeLane(mailbox.Lane(lane))
+		}
+		for _, p := range s.plans {
+			for i := range p.lanes {
+				if c := p.lanes[i].cancel; c != nil {
+					c()
+				}
+			}
+		}
+		return nil
+	})
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) {
+		// A stopped shard gives its lease back, so that the next owner need not
+		// wait for its end.
+		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if err := s.cfg.Store.ReleaseLease(release, s.own); err != nil && !errors.Is(err, mailbox.ErrNotOwner) {
+			s.log.Warn("the lease was not released; it ends by itself", "error", err)
+		}
+	}
+	return err
+}
+
+// leaseLoop renews the lease at a third of its term, and ends the shard when it
+// cannot be renewed before it could have ended (design 8.1).
+func (s *Shard) leaseLoop(ctx context.Context) error {
+	tick := time.NewTicker(s.opts.Lease / 3)
+	defer tick.Stop()
+	renewed := time.Now() // monotonic
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		asked := time.Now()
+		call, cancel := context.WithTimeout(ctx, s.opts.Lease/3)
+		err := s.cfg.Store.RenewLease(call, s.own, s.opts.Lease)
+		cancel()
+		switch {
+		case err == nil:
+			renewed = asked
+		case errors.Is(err, mailbox.ErrNotOwner):
+			return fmt.Errorf("lease: %w", err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case time.Since(renewed) > s.opts.Lease*3/4:
+			return fmt.Errorf("%w: the lease could not be renewed for %v: %w", mailbox.ErrNotOwner, time.Since(renewed).Round(time.Millisecond), err)
+		default:
+			s.log.Warn("lease not renewed", "error", err)
+		}
+	}
+}
+
+// clockLoop lets the scheduler's clocks run.
+func (s *Shard) clockLoop(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		now := s.cfg.Now()
+		degraded := s.sched.Tick(now)
+		for _, t := range degraded {
+			s.degradeLocked(t.Work.(*lanePlan), fmt.Sprintf("its turn of %v is over", s.opts.Turn))
+		}
+		if s.sched.HasReady() {
+			s.work.Broadcast()
+		}
+		d := s.sched.Deadline()
+		s.mu.Unlock()
+		wait := time.Hour
+		if !d.IsZero() {
+			wait = max(d.Sub(now), time.Millisecond)
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		case <-s.timer:
+		}
+	}
+}
+
+// clockChanged tells the clock loop that a deadline may be nearer than the one
+// it waits for.
+func (s *Shard) clockChanged() {
+	select {
+	case s.timer <- struct{}{}:
+	default:
+	}
+}
+
+// positions fills in what the tracker says; the committer calls it.
+func (s *Shard) positions(w *mailbox.Watermarks) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tracker.Positions(&w.W)
+	w.F = s.tracker.Frontier()
+}
+
+// committed runs after each durable commit of W.
+func (s *Shard) committed(_, _ *mailbox.Watermarks) {
+	s.mu.Lock()
+	done := s.finished
+	s.finished = nil
+	s.mu.Unlock()
+	now := s.cfg.Now()
+	for _, at := range done {
+		s.cfg.Metrics.AdvanceDelay.Observe(now.Sub(at).Seconds())
+	}
+}
+
+// wakeLane lets the activities that wait for a lane ask for their turn again.
+func (s *Shard) wakeLane(lane mailbox.Lane) {
+	if ch := s.laneWake[lane]; ch != nil {
+		close(ch)
+		s.laneWake[lane] = nil
+	}
+}
+
+// waitLane returns a channel that is closed when the lane moved.
+func (s *Shard) waitLane(lane mailbox.Lane) <-chan struct{} {
+	if s.laneWake[lane] == nil {
+		s.laneWake[lane] = make(chan struct{})
+	}
+	return s.laneWake[lane]
+}

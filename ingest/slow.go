@@ -1,0 +1,269 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/records"
+)
+
+// engineStarters is how many workflow starts may be under way at once.
+const engineStarters = 4
+
+// slowLane is a degraded lane of a dispatch: the lane's worker went on, the
+// chunks are with the slow-retry queue. It holds no recipients.
+type slowLane struct {
+	work     SlowChunks
+	since    time.Time
+	attached time.Time // when the engine was last told
+}
+
+// degradeLocked moves a lane of a dispatch, which has left its scheduler lane,
+// to the slow-retry queue. s.mu is held.
+func (s *Shard) degradeLocked(l *lanePlan, reason string) {
+	if l.cancel != nil {
+		l.cancel()
+		l.cancel = nil
+	}
+	if l.lastErr != "" && l.lastErr != reason {
+		reason += ": " + l.lastErr
+	}
+	p := l.plan
+	now := s.cfg.Now()
+	e := &slowLane{since: now, attached: now, work: SlowChunks{
+		Shard: s.cfg.Shard, Dispatch: p.rec.DispatchID, Seq: p.seq, Lane: l.lane, Tenant: p.rec.Tenant, Group: p.group(),
+		Chunks: l.unmarked(), Reason: reason,
+	}}
+	s.slow[laneKey{p.seq, l.lane}] = e
+	s.metrics.slow.Set(float64(len(s.slow)))
+	s.log.Error("a chunk is degraded: its lane's watermark stands still until the slow-retry queue has appended it",
+		"lane", l.lane, "dispatch", p.rec.DispatchID, "seq", p.seq, "chunks", len(e.work.Chunks), "reason", reason)
+	s.leave(p, false)
+	s.wakeLane(l.lane)
+	if s.cfg.Engine != nil && !l.task.SeenClaim() {
+		// Nobody retries it yet. A LaneWorkflow that had the turn goes on by itself.
+		s.enqueueStart(s.startSlow(e.work))
+	}
+}
+
+// slowChunkDone takes a chunk that became durable out of the slow lanes.
+func (s *Shard) slowChunkDone(c mailbox.ChunkRef) {
+	k := laneKey{c.Seq, c.Lane}
+	e := s.slow[k]
+	if e == nil {
+		return
+	}
+	e.work.Chunks = slices.DeleteFunc(slices.Clone(e.work.Chunks), func(i int) bool { return i == c.Index })
+	if len(e.work.Chunks) > 0 {
+		return
+	}
+	delete(s.slow, k)
+	s.metrics.slow.Set(float64(len(s.slow)))
+	s.log.Info("a degraded lane healed", "lane", c.Lane, "dispatch", c.Dispatch, "seq", c.Seq, "after", s.cfg.Now().Sub(e.since).Round(time.Millisecond))
+}
+
+// startDispatch hands a large dispatch to the engine. s.mu is held.
+func (s *Shard) startDispatch(p *plan) {
+	w := DispatchWork{
+		Shard: s.cfg.Shard, Dispatch: p.rec.DispatchID, Seq: p.seq, Tenant: p.rec.Tenant, Group: p.group(), Entries: p.manifest.Entries,
+	}
+	unmarked := map[mailbox.Lane][]int{}
+	for i := range p.lanes {
+		l := &p.lanes[i]
+		if l.left == 0 {
+			continue
+		}
+		w.Lanes = append(w.Lanes, LaneWork{Lane: l.lane, Chunks: len(l.ends), Entries: l.entries, Own: l.own})
+		unmarked[l.lane] = l.unmarked()
+	}
+	attach := p.attached
+	s.enqueueStart(func(ctx context.Context) error {
+		s.mu.Lock()
+		unfinished := s.plans[w.Seq] == p
+		s.mu.Unlock()
+		if !unfinished {
+			return nil // the owner appended it itself meanwhile
+		}
+		if attach {
+			return s.cfg.Engine.AttachDispatch(ctx, w, unmarked)
+		}
+		return s.cfg.Engine.StartDispatch(ctx, w)
+	})
+}
+
+func (s *Shard) startSlow(w SlowChunks) func(context.Context) error {
+	return func(ctx context.Context) error { return s.cfg.Engine.StartSlow(ctx, w) }
+}
+
+// enqueueStart hands a start to the engine starters. A full queue means that
+// the engine is down: the start is dropped, because the obligation stands and
+// the claim time-out and the supervisor both come back to it.
+func (s *Shard) enqueueStart(f func(context.Context) error) {
+	select {
+	case s.starts <- f:
+	default:
+		s.cfg.Metrics.EngineErrors.Inc()
+	}
+}
+
+// engineStarter runs starts, each until the engine has taken it.
+func (s *Shard) engineStarter(ctx context.Context) {
+	for {
+		var f func(context.Context) error
+		select {
+		case <-ctx.Done():
+			return
+		case f = <-s.starts:
+		}
+		wait := 200 * time.Millisecond
+		for try := range 8 {
+			call, cancel := context.WithTimeout(ctx, 10*time.Second)
+			err := f(call)
+			cancel()
+			if err == nil || ctx.Err() != nil {
+				break
+			}
+			s.cfg.Metrics.EngineErrors.Inc()
+			if try == 0 {
+				s.log.Warn("the engine did not take a workflow; trying again", "error", err)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			wait = min(2*wait, 5*time.Second)
+		}
+	}
+}
+
+// superviseLoop looks after what may have been forgotten: degraded chunks whose
+// workflow is gone, audiences that were not readable, lanes that stand still.
+func (s *Shard) superviseLoop(ctx context.Context) error {
+	every := min(s.opts.SlowAttach, s.opts.StallAlert, 10*time.Second) / 5
+	tick := time.NewTicker(max(every, 50*time.Millisecond))
+	defer tick.Stop()
+	reported := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if err := s.retryExpansion(ctx); err != nil {
+			return err
+		}
+		s.reattachSlow()
+		s.watchStalls()
+		if time.Since(reported) > 5*time.Second {
+			reported = time.Now()
+			s.reportLag(ctx)
+		}
+	}
+}
+
+func (s *Shard) reattachSlow() {
+	if s.cfg.Engine == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Now()
+	for _, e := range s.slow {
+		if now.Sub(e.attached) >= s.opts.SlowAttach {
+			e.attached = now
+			s.enqueueStart(s.startSlow(e.work))
+		}
+	}
+}
+
+// stall is the lowest obligation of a lane and since when it is that.
+type stall struct {
+	seq     mailbox.Seq
+	since   time.Time
+	alerted bool
+}
+
+func (s *Shard) watchStalls() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Now()
+	n := 0
+	for lane := range s.stalled {
+		st := &s.stalled[lane]
+		low, ok := s.tracker.Lowest(mailbox.Lane(lane))
+		switch {
+		case !ok:
+			*st = stall{}
+		case low != st.seq:
+			*st = stall{seq: low, since: now}
+		case now.Sub(st.since) >= s.opts.StallAlert:
+			n++
+			if !st.alerted {
+				st.alerted = true
+				s.log.Error("lane stalled", "lane", lane, "seq", low, "for", now.Sub(st.since).Round(time.Second))
+			}
+		}
+	}
+	s.metrics.stalled.Set(float64(n))
+}
+
+// reportLag commits the read position for lag dashboards and updates the lag.
+func (s *Shard) reportLag(ctx context.Context) {
+	call, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	next := s.readTo.Load()
+	if _, end, err := s.cfg.Log.Bounds(call); err == nil {
+		s.logEnd.Store(end)
+		s.metrics.lag.Set(float64(max(end-next, 0)))
+	}
+	if err := s.cfg.Log.CommitLag(call, next); err != nil && ctx.Err() == nil {
+		s.log.Debug("lag position not committed", "error", err)
+	}
+}
+
+// rebuiltPlans keeps the plans of the last few dispatches that slow retries
+// asked for: 64 lanes of one dispatch need one expansion.
+type rebuiltPlans struct {
+	mu   sync.Mutex
+	last []*plan
+}
+
+const rebuiltMax = 4
+
+// planOf returns the plan of a dispatch that is no longer in memory, rebuilt
+// from the record in its progress row and the frozen audience.
+func (s *Shard) planOf(ctx context.Context, known *mailbox.DispatchProgress) (*plan, error) {
+	s.mu.Lock()
+	p := s.plans[known.Seq]
+	s.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	s.rebuilt.mu.Lock()
+	defer s.rebuilt.mu.Unlock()
+	for _, p := range s.rebuilt.last {
+		if p.seq == known.Seq {
+			return p, nil
+		}
+	}
+	rec, err := records.DecodeDispatch(known.Record, s.cfg.Shard, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the record in the progress of %s: %w", mailbox.ErrCorrupt, known.Dispatch, err)
+	}
+	if p, err = s.expand(ctx, rec, known.Seq); err != nil {
+		return nil, err
+	}
+	if err := p.resume(&mailbox.DispatchProgress{Dispatch: known.Dispatch, Seq: known.Seq, Manifest: known.Manifest}); err != nil {
+		return nil, err
+	}
+	s.rebuilt.last = append(s.rebuilt.last, p)
+	if len(s.rebuilt.last) > rebuiltMax {
+		s.rebuilt.last = slices.Delete(s.rebuilt.last, 0, 1)
+	}
+	return p, nil
+}

@@ -1,0 +1,175 @@
+package watermark
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/laneway/laneway/mailbox"
+)
+
+// Store is what the committer writes to.
+type Store interface {
+	CommitWatermarks(ctx context.Context, own mailbox.Ownership, from, to *mailbox.Watermarks) error
+	LoadShard(ctx context.Context, shard mailbox.Shard) (mailbox.ShardState, error)
+}
+
+// Committer is the one writer of a shard's W and F. Both paths share it: they
+// tell the tracker, then call Kick. As soon as one commit returns, the next
+// writes everything that moved meanwhile (group commit, design 6.6).
+type Committer struct {
+	store    Store
+	own      mailbox.Ownership
+	position func(*mailbox.Watermarks) // fills in W and F as the tracker has them
+	onCommit func(from, to *mailbox.Watermarks)
+
+	durable atomic.Pointer[mailbox.Watermarks]
+	kick    chan struct{}
+
+	mu       sync.Mutex
+	watchers [mailbox.LaneCount]map[chan struct{}]struct{}
+}
+
+// NewCommitter returns a committer that starts from the durable state of the
+// shard. position is called to read the tracker; onCommit, which may be nil,
+// after each durable commit and before readers are told.
+func NewCommitter(store Store, own mailbox.Ownership, durable mailbox.Watermarks, position func(*mailbox.Watermarks), onCommit func(from, to *mailbox.Watermarks)) *Committer {
+	c := &Committer{store: store, own: own, position: position, onCommit: onCommit, kick: make(chan struct{}, 1)}
+	c.durable.Store(&durable)
+	return c
+}
+
+// Kick tells the committer that something may have moved. It never blocks.
+func (c *Committer) Kick() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Durable returns the positions that readers may see. The value must not be
+// changed.
+func (c *Committer) Durable() *mailbox.Watermarks { return c.durable.Load() }
+
+// W returns the durable watermark of a lane.
+func (c *Committer) W(lane mailbox.Lane) mailbox.Seq { return c.durable.Load().W[lane] }
+
+// Watch returns a channel that gets a tick after W of the lane moved; ticks
+// coalesce. stop ends it.
+func (c *Committer) Watch(lane mailbox.Lane) (changed <-chan struct{}, stop func()) {
+	ch := make(chan struct{}, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watchers[lane] == nil {
+		c.watchers[lane] = map[chan struct{}]struct{}{}
+	}
+	c.watchers[lane][ch] = struct{}{}
+	return ch, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watchers[lane], ch)
+	}
+}
+
+// Run commits until ctx ends or the ownership is lost, which it returns as
+// mailbox.ErrNotOwner or mailbox.ErrWatermarkConflict. Other failures of the
+// store are retried: W stays behind until it answers.
+func (c *Committer) Run(ctx context.Context) error {
+	const (
+		firstRetry = 50 * time.Millisecond
+		lastRetry  = 5 * time.Second
+	)
+	retry := firstRetry
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.kick:
+		}
+		for {
+			err := c.commit(ctx)
+			if err == nil {
+				retry = firstRetry
+				break
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if errors.Is(err, mailbox.ErrNotOwner) || errors.Is(err, mailbox.ErrWatermarkConflict) || errors.Is(err, mailbox.ErrStoreFailed) {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(retry):
+			}
+			retry = min(2*retry, lastRetry)
+		}
+	}
+}
+
+// commit writes what moved since the last commit, if anything did.
+func (c *Committer) commit(ctx context.Context) error {
+	from := c.durable.Load()
+	to := *from
+	c.position(&to)
+	moved := to.F > from.F
+	to.F = max(to.F, from.F)
+	for lane := range to.W {
+		if to.W[lane] < from.W[lane] {
+			return fmt.Errorf("%w: W of lane %d would go back from %s to %s", mailbox.ErrWatermarkConflict, lane, from.W[lane], to.W[lane])
+		}
+		if to.W[lane] > from.W[lane] {
+			to.Floor[lane] = to.W[lane]
+			moved = true
+		}
+	}
+	if !moved {
+		return nil
+	}
+	if err := c.store.CommitWatermarks(ctx, c.own, from, &to); err != nil {
+		// A write whose answer was lost may have been made. Only the store knows.
+		if !errors.Is(err, mailbox.ErrOutcomeUnknown) && !errors.Is(err, mailbox.ErrWatermarkConflict) {
+			return err
+		}
+		st, loadErr := c.store.LoadShard(ctx, c.own.Shard)
+		if loadErr != nil {
+			return errors.Join(mailbox.ErrOutcomeUnknown, loadErr)
+		}
+		if st.Epoch != c.own.Epoch || st.Token != c.own.Token {
+			return mailbox.ErrNotOwner
+		}
+		if st.Watermarks == *from {
+			return err // nothing was written
+		}
+		// Only this ownership writes here: what stands is an earlier attempt of
+		// ours. Take it as durable and go on from there.
+		c.publish(from, &st.Watermarks)
+		return c.commit(ctx)
+	}
+	c.publish(from, &to)
+	return nil
+}
+
+func (c *Committer) publish(from, to *mailbox.Watermarks) {
+	if c.onCommit != nil {
+		c.onCommit(from, to)
+	}
+	c.durable.Store(to)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for lane := range to.W {
+		if to.W[lane] == from.W[lane] {
+			continue
+		}
+		for ch := range c.watchers[lane] {
+			select {
+			case ch <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
