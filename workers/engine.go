@@ -1,0 +1,126 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/laneway/laneway/activities"
+	"github.com/laneway/laneway/ingest"
+	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/workflows"
+)
+
+// callTimeout bounds a start: the obligation stands, the shard tries again.
+const callTimeout = 10 * time.Second
+
+// Engine starts workflows for shards. It never waits for a result: progress in
+// the store is the truth.
+type Engine struct {
+	client    client.Client
+	heartbeat time.Duration
+}
+
+var _ ingest.Engine = (*Engine)(nil)
+
+// NewEngine returns the engine on a client. heartbeat is the activities'
+// heartbeat timeout, at most the lease term; 0 means
+// [activities.DefaultHeartbeatTimeout].
+func NewEngine(c client.Client, heartbeat time.Duration) *Engine {
+	return &Engine{client: c, heartbeat: heartbeat}
+}
+
+// StartDispatch implements [ingest.Engine].
+func (e *Engine) StartDispatch(ctx context.Context, w ingest.DispatchWork) error {
+	in := e.dispatchInput(w)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, err := e.client.ExecuteWorkflow(ctx, dispatchOptions(&in, w), workflows.DispatchType, in); err != nil {
+		return fmt.Errorf("start dispatch %s in shard %d: %w", w.Dispatch, w.Shard, err)
+	}
+	return nil
+}
+
+// AttachDispatch implements [ingest.Engine].
+func (e *Engine) AttachDispatch(ctx context.Context, w ingest.DispatchWork, unmarked map[mailbox.Lane][]int) error {
+	in := e.dispatchInput(w)
+	var signal workflows.Unmarked
+	for _, lane := range slices.Sorted(maps.Keys(unmarked)) {
+		if chunks := unmarked[lane]; len(chunks) > 0 {
+			signal.Lanes = append(signal.Lanes, workflows.LaneChunks{Lane: lane, Chunks: sorted(chunks)})
+		}
+	}
+	if len(signal.Lanes) == 0 {
+		return nil // nothing is missing: nothing to run for
+	}
+	options := dispatchOptions(&in, w)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, err := e.client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalUnmarked, signal, options, workflows.DispatchType, in); err != nil {
+		return fmt.Errorf("attach to dispatch %s in shard %d: %w", w.Dispatch, w.Shard, err)
+	}
+	return nil
+}
+
+// StartSlow implements [ingest.Engine].
+func (e *Engine) StartSlow(ctx context.Context, s ingest.SlowChunks) error {
+	chunks := sorted(s.Chunks)
+	if len(chunks) == 0 {
+		return nil
+	}
+	in := workflows.LaneInput{
+		Header: e.header(s.Shard, s.Dispatch, s.Seq, s.Tenant, s.Group),
+		Lane:   s.Lane, Only: chunks, Slow: true, Reason: activities.Shorten(s.Reason),
+	}
+	options := startOptions(workflows.LaneID(s.Dispatch, s.Shard, s.Lane), s.Shard)
+	options.TypedSearchAttributes, options.StaticSummary = in.Attributes(), in.Summary()
+	signal := workflows.Unmarked{Lanes: []workflows.LaneChunks{{Lane: s.Lane, Chunks: chunks}}}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, err := e.client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalUnmarked, signal, options, workflows.LaneType, in); err != nil {
+		return fmt.Errorf("start the slow retry of dispatch %s lane %d in shard %d: %w", s.Dispatch, s.Lane, s.Shard, err)
+	}
+	return nil
+}
+
+func (e *Engine) dispatchInput(w ingest.DispatchWork) workflows.DispatchInput {
+	in := workflows.DispatchInput{Header: e.header(w.Shard, w.Dispatch, w.Seq, w.Tenant, w.Group), Entries: w.Entries}
+	for _, l := range w.Lanes {
+		in.Lanes = append(in.Lanes, workflows.LaneInfo{Lane: l.Lane, Chunks: l.Chunks, Entries: l.Entries, Own: l.Own})
+	}
+	slices.SortFunc(in.Lanes, func(a, b workflows.LaneInfo) int { return int(a.Lane) - int(b.Lane) })
+	return in
+}
+
+func (e *Engine) header(shard mailbox.Shard, d mailbox.DispatchID, seq mailbox.Seq, tenant, group string) workflows.Header {
+	return workflows.Header{
+		DispatchRef: activities.NewDispatchRef(shard, d, seq), Tenant: tenant, Group: group,
+		HeartbeatMS: e.heartbeat.Milliseconds(),
+	}
+}
+
+func dispatchOptions(in *workflows.DispatchInput, w ingest.DispatchWork) client.StartWorkflowOptions {
+	o := startOptions(workflows.DispatchID(w.Dispatch, w.Shard), w.Shard)
+	o.TypedSearchAttributes, o.StaticSummary, o.StaticDetails = in.Attributes(), in.Summary(), in.Details()
+	return o
+}
+
+// startOptions allow a run after one that closed (the store may have lost what
+// that one did) and use a run that is there.
+func startOptions(id string, shard mailbox.Shard) client.StartWorkflowOptions {
+	return client.StartWorkflowOptions{
+		ID:                       id,
+		TaskQueue:                workflows.TaskQueue(shard),
+		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+	}
+}
+
+func sorted(chunks []int) []int {
+	return slices.Compact(slices.Sorted(slices.Values(chunks)))
+}
