@@ -57,7 +57,7 @@ func (t *TopicState) problem(want topicWant) *Problem {
 }
 
 // warnings returns what works but should be better.
-func (t *TopicState) warnings() []Problem {
+func (t *TopicState) warnings(want topicWant) []Problem {
 	var ps []Problem
 	warn := func(what, fix string) {
 		ps = append(ps, Problem{Subject: "topic " + t.Name, What: what, Fix: fix, Warning: true})
@@ -68,8 +68,8 @@ func (t *TopicState) warnings() []Problem {
 	if typ := t.Configs["message.timestamp.type"]; typ != "LogAppendTime" {
 		warn(fmt.Sprintf("message.timestamp.type is %q: retention and the check of committed_at trust the writers' clocks", typ), "Set message.timestamp.type=LogAppendTime")
 	}
-	if n, err := strconv.Atoi(t.Configs["max.message.bytes"]); err == nil && n < MaxMessageBytes {
-		warn(fmt.Sprintf("max.message.bytes is %d: the largest records are refused", n), fmt.Sprintf("Set max.message.bytes=%d", MaxMessageBytes))
+	if n, err := strconv.Atoi(t.Configs["max.message.bytes"]); err == nil && n < want.maxBytes {
+		warn(fmt.Sprintf("max.message.bytes is %d: the largest records are refused", n), fmt.Sprintf("Set max.message.bytes=%d", want.maxBytes))
 	}
 	return ps
 }
@@ -100,7 +100,7 @@ func Check(ctx context.Context, cl *kgo.Client, c TopicsConfig) []Problem {
 		if len(t.Leaderless) > 0 {
 			fatal = append(fatal, Problem{Subject: "topic " + t.Name, What: fmt.Sprintf("partitions %v have no leader", t.Leaderless), Fix: "Bring the brokers that hold them back"})
 		}
-		warnings = append(warnings, t.warnings()...)
+		warnings = append(warnings, t.warnings(want)...)
 	}
 	return append(fatal, warnings...)
 }

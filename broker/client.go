@@ -17,8 +17,12 @@ import (
 )
 
 // MaxMessageBytes is the max.message.bytes of Laneway's topics: the largest
-// record with room for the batch around it.
-const MaxMessageBytes = 1 << 20
+// record with room for the batch around it. A quarantined record has room for
+// any of them with its reason.
+const (
+	MaxMessageBytes           = 1 << 20
+	MaxQuarantineMessageBytes = MaxMessageBytes + 64<<10
+)
 
 // ClientConfig says how to reach the broker.
 type ClientConfig struct {

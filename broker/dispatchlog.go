@@ -44,7 +44,7 @@ func (l *DispatchLog) Client() *kgo.Client { return l.cl }
 // Bounds returns the first offset that a partition still holds and the one that
 // its next record will get.
 func (l *DispatchLog) Bounds(ctx context.Context, partition int32) (start, end int64, err error) {
-	return bounds(ctx, l.cl, l.topic, partition)
+	return Bounds(ctx, l.cl, l.topic, partition)
 }
 
 // EpochAt is an EpochRecord and where it lies.
@@ -76,7 +76,7 @@ func (l *DispatchLog) ProduceEpoch(ctx context.Context, shard mailbox.Shard, e r
 	select {
 	case a := <-done:
 		if a.err != nil {
-			return 0, fmt.Errorf("epoch record of shard %d: %w", shard, classify(a.err))
+			return 0, fmt.Errorf("epoch record of shard %d: %w", shard, Classify(a.err))
 		}
 		if a.offset < 0 {
 			// A duplicate whose offset the broker no longer knows.
@@ -84,7 +84,7 @@ func (l *DispatchLog) ProduceEpoch(ctx context.Context, shard mailbox.Shard, e r
 		}
 		return a.offset, nil
 	case <-ctx.Done():
-		return 0, fmt.Errorf("epoch record of shard %d: %w", shard, classify(ctx.Err()))
+		return 0, fmt.Errorf("epoch record of shard %d: %w", shard, Classify(ctx.Err()))
 	}
 }
 
@@ -135,7 +135,9 @@ func (l *DispatchLog) ReadFrom(ctx context.Context, partition int32, offset int6
 	return NewReader(ctx, c, l.topic, partition, offset)
 }
 
-func bounds(ctx context.Context, cl *kgo.Client, topic string, partition int32) (start, end int64, err error) {
+// Bounds returns the first offset that a partition still holds and the one that
+// its next record will get.
+func Bounds(ctx context.Context, cl *kgo.Client, topic string, partition int32) (start, end int64, err error) {
 	adm := kadm.NewClient(cl)
 	for _, ask := range []struct {
 		dst  *int64
@@ -143,14 +145,14 @@ func bounds(ctx context.Context, cl *kgo.Client, topic string, partition int32) 
 	}{{&start, adm.ListStartOffsets}, {&end, adm.ListEndOffsets}} {
 		listed, err := ask.list(ctx, topic)
 		if err != nil {
-			return 0, 0, fmt.Errorf("bounds of %s partition %d: %w", topic, partition, classify(err))
+			return 0, 0, fmt.Errorf("bounds of %s partition %d: %w", topic, partition, Classify(err))
 		}
 		o, ok := listed.Lookup(topic, partition)
 		if !ok {
 			o.Err = kerr.UnknownTopicOrPartition
 		}
 		if o.Err != nil {
-			return 0, 0, fmt.Errorf("bounds of %s partition %d: %w", topic, partition, classify(o.Err))
+			return 0, 0, fmt.Errorf("bounds of %s partition %d: %w", topic, partition, Classify(o.Err))
 		}
 		*ask.dst = o.Offset
 	}

@@ -77,7 +77,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (e *Embedded, err err
 		kfake.WithLogger(kfakeLogger{o.Logger}),
 		kfake.BrokerConfigs(map[string]string{
 			"log.segment.bytes":         embeddedSegmentBytes,
-			"message.max.bytes":         "1048588",
+			"message.max.bytes":         "2097152",
 			"offsets.retention.minutes": "525600",
 			// kfake's own cleaner may delete a partition's last record, and after a
 			// kill -9 an empty partition begins at offset 0 again: positions would

@@ -47,8 +47,8 @@ func (e *TruncatedError) Error() string {
 // Is makes a TruncatedError match ErrTruncated.
 func (e *TruncatedError) Is(target error) bool { return target == ErrTruncated }
 
-// classify wraps an error of the client with what it means to Laneway.
-func classify(err error) error {
+// Classify wraps an error of the client with what it means to Laneway.
+func Classify(err error) error {
 	var loss *kgo.ErrDataLoss
 	switch {
 	case err == nil:

@@ -75,7 +75,7 @@ func (p *OutboxPublisher) explain(partition int32, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed):
-		return fmt.Errorf("publish to %s partition %d: %w", p.topic, partition, classify(err))
+		return fmt.Errorf("publish to %s partition %d: %w", p.topic, partition, Classify(err))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrRecordTimeout), kerr.IsRetriable(err):
 		cause := ""
 		if dial := p.lastDial.Load(); dial != nil {
@@ -84,7 +84,7 @@ func (p *OutboxPublisher) explain(partition int32, err error) error {
 		return fmt.Errorf("publish to %s partition %d: %w at %s (no acknowledgement)%s: %w",
 			p.topic, partition, ErrUnreachable, strings.Join(seeds(p.cl), ","), cause, err)
 	default:
-		return fmt.Errorf("publish to %s partition %d: %w", p.topic, partition, classify(err))
+		return fmt.Errorf("publish to %s partition %d: %w", p.topic, partition, Classify(err))
 	}
 }
 

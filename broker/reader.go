@@ -31,7 +31,7 @@ func NewReader(ctx context.Context, c ClientConfig, topic string, partition int3
 		return nil, err
 	}
 	r := &Reader{cl: cl, topic: topic, partition: partition, next: offset}
-	start, end, err := bounds(ctx, cl, topic, partition)
+	start, end, err := Bounds(ctx, cl, topic, partition)
 	if err == nil && (offset < start || offset > end) {
 		err = &TruncatedError{topic, partition, offset, start, end}
 	}
@@ -97,7 +97,7 @@ func (r *Reader) take(ctx context.Context, p kgo.FetchTopicPartition, out []*kgo
 func (r *Reader) explain(ctx context.Context, err error) error {
 	switch {
 	case isOutOfRange(err):
-		start, end, boundsErr := bounds(ctx, r.cl, r.topic, r.partition)
+		start, end, boundsErr := Bounds(ctx, r.cl, r.topic, r.partition)
 		if boundsErr != nil {
 			start, end = -1, -1
 		}
@@ -105,7 +105,7 @@ func (r *Reader) explain(ctx context.Context, err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return nil // Poll looks at its context itself
 	}
-	err = classify(err)
+	err = Classify(err)
 	final := errors.Is(err, ErrDataLoss) || errors.Is(err, ErrTopicMissing) || errors.Is(err, ErrClosed)
 	switch {
 	case !final && (kerr.IsRetriable(err) || kgo.IsRetryableBrokerErr(err)):

@@ -78,12 +78,17 @@ func (c TopicsConfig) withDefaults() TopicsConfig {
 // order in which topics are made.
 func (c TopicsConfig) partitions() []topicWant {
 	t := c.Topics()
-	return []topicWant{{t.Outbox, c.OutboxPartitions}, {t.Dispatch, c.Shards}, {t.Quarantine, 1}}
+	return []topicWant{
+		{t.Outbox, c.OutboxPartitions, MaxMessageBytes},
+		{t.Dispatch, c.Shards, MaxMessageBytes},
+		{t.Quarantine, 1, MaxQuarantineMessageBytes},
+	}
 }
 
 type topicWant struct {
 	name       string
 	partitions int
+	maxBytes   int
 }
 
 // EnsureTopics creates the topics that are missing and verifies those that are
@@ -123,7 +128,7 @@ func create(ctx context.Context, adm *kadm.Client, want topicWant, c TopicsConfi
 		// Records are dated by the broker: committed_at is checked against it and
 		// retention must not trust a writer's clock.
 		"message.timestamp.type": kadm.StringPtr("LogAppendTime"),
-		"max.message.bytes":      kadm.StringPtr(strconv.Itoa(MaxMessageBytes)),
+		"max.message.bytes":      kadm.StringPtr(strconv.Itoa(want.maxBytes)),
 	}
 	if c.SegmentBytes > 0 {
 		configs["segment.bytes"] = kadm.StringPtr(strconv.FormatInt(c.SegmentBytes, 10))
@@ -134,7 +139,7 @@ func create(ctx context.Context, adm *kadm.Client, want topicWant, c TopicsConfi
 	}
 	_, err := adm.CreateTopic(ctx, int32(want.partitions), int16(c.Replication), configs, want.name)
 	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-		return fmt.Errorf("create topic %s with %d partitions: %w", want.name, want.partitions, classify(err))
+		return fmt.Errorf("create topic %s with %d partitions: %w", want.name, want.partitions, Classify(err))
 	}
 	return nil
 }
@@ -174,7 +179,7 @@ func DescribeTopic(ctx context.Context, cl *kgo.Client, name string) (*TopicStat
 func describe(ctx context.Context, adm *kadm.Client, name string) (*TopicState, error) {
 	details, err := adm.ListTopics(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("look up topic %s: %w", name, classify(err))
+		return nil, fmt.Errorf("look up topic %s: %w", name, Classify(err))
 	}
 	d, ok := details[name]
 	if !ok || d.Err != nil {
@@ -192,7 +197,7 @@ func describe(ctx context.Context, adm *kadm.Client, name string) (*TopicState, 
 	}
 	configs, err := adm.DescribeTopicConfigs(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("read the settings of topic %s: %w", name, classify(err))
+		return nil, fmt.Errorf("read the settings of topic %s: %w", name, Classify(err))
 	}
 	rc, err := configs.On(name, nil)
 	if err == nil {

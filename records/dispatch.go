@@ -107,9 +107,10 @@ const (
 
 // Encode returns the record's bytes: fields in ascending order, so that the
 // same dispatch always gives the same bytes.
-func (d *Dispatch) Encode() []byte { return d.AppendEncode(make([]byte, 0, d.sizeHint())) }
+func (d *Dispatch) Encode() []byte { return d.AppendEncode(make([]byte, 0, d.SizeBound())) }
 
-func (d *Dispatch) sizeHint() int {
+// SizeBound returns a length that the encoded record does not exceed.
+func (d *Dispatch) SizeBound() int {
 	n := 192 + len(d.Tenant) + len(d.Conversation) + len(d.MessageID) + len(d.SenderID)
 	for _, u := range d.Users {
 		n += len(u) + 3

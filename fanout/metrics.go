@@ -1,0 +1,68 @@
+package fanout
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the coordinator's collectors; the only label is the partition.
+type metrics struct {
+	records     *prometheus.CounterVec
+	dispatches  *prometheus.CounterVec
+	stale       *prometheus.CounterVec
+	quarantined *prometheus.CounterVec
+	retries     *prometheus.CounterVec
+	lag         *prometheus.GaugeVec
+	stopped     *prometheus.GaugeVec
+	waiting     *prometheus.GaugeVec
+	batch       prometheus.Histogram
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "laneway", Subsystem: "fanout", Name: name, Help: help}, []string{"partition"})
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "laneway", Subsystem: "fanout", Name: name, Help: help}, []string{"partition"})
+	}
+	m := &metrics{
+		records:     counter("records_total", "Outbox records processed."),
+		dispatches:  counter("dispatches_total", "Dispatch records produced and acknowledged."),
+		stale:       counter("stale_epoch_dropped_total", "Outbox records dropped because their fencing_epoch is smaller than one seen before."),
+		quarantined: counter("quarantined_total", "Outbox records put into quarantine."),
+		retries:     counter("batch_retries_total", "Attempts of a batch that failed (store, membership, broker) and were made again."),
+		lag:         gauge("lag_records", "Records on the outbox partition that are not processed yet."),
+		stopped:     gauge("partition_stopped", "1 when the partition is stopped because its position is outside the log or the broker lost data; 0 else."),
+		waiting:     gauge("partition_waiting", "1 while the partition waits for something it needs (a membership snapshot, the store, the broker); 0 else."),
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "laneway", Subsystem: "fanout", Name: "batch_seconds",
+			Help: "Time from taking a batch to the acknowledgement of all its dispatches.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.records, m.dispatches, m.stale, m.quarantined, m.retries, m.lag, m.stopped, m.waiting, m.batch} {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("fanout metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// partitionMetrics are one partition's series, looked up once.
+type partitionMetrics struct {
+	records, dispatches, stale, quarantined, retries prometheus.Counter
+	lag, stopped, waiting                            prometheus.Gauge
+}
+
+func (m *metrics) of(partition int32) partitionMetrics {
+	l := strconv.Itoa(int(partition))
+	return partitionMetrics{
+		m.records.WithLabelValues(l), m.dispatches.WithLabelValues(l), m.stale.WithLabelValues(l),
+		m.quarantined.WithLabelValues(l), m.retries.WithLabelValues(l),
+		m.lag.WithLabelValues(l), m.stopped.WithLabelValues(l), m.waiting.WithLabelValues(l),
+	}
+}
