@@ -1,0 +1,122 @@
+package config
+
+import "time"
+
+// Config is the effective settings. Field order is that of the documentation.
+type Config struct {
+	DataDir          string        `koanf:"data_dir"`
+	Node             string        `koanf:"node"`
+	Listen           string        `koanf:"listen"`
+	Shards           int           `koanf:"shards"`
+	OutboxPartitions int           `koanf:"outbox_partitions"`
+	RetentionDays    int           `koanf:"retention_days"`
+	Lease            time.Duration `koanf:"lease"`
+	ShutdownTimeout  time.Duration `koanf:"shutdown_timeout"`
+
+	WorkflowMinEntries      int           `koanf:"workflow_min_entries"`
+	LaneChildMinEntries     int           `koanf:"lane_child_min_entries"`
+	ClaimTimeout            time.Duration `koanf:"claim_timeout"`
+	Turn                    time.Duration `koanf:"turn"`
+	LaneStallAlert          time.Duration `koanf:"lane_stall_alert"`
+	MaxUnfinishedDispatches int           `koanf:"max_unfinished_dispatches"`
+
+	Store    Store    `koanf:"store"`
+	Log      Log      `koanf:"log"`
+	Temporal Temporal `koanf:"temporal"`
+	API      API      `koanf:"api"`
+	Metrics  Metrics  `koanf:"metrics"`
+	Logging  Logging  `koanf:"logging"`
+}
+
+// Store says where mailboxes, heads and membership are kept.
+type Store struct {
+	// URL is pebble: for a store below data_dir, or pebble:PATH.
+	URL string `koanf:"url"`
+}
+
+// Log is the outbox and dispatch topics.
+type Log struct {
+	// Brokers is empty for the embedded log.
+	Brokers     []string      `koanf:"brokers"`
+	TopicPrefix string        `koanf:"topic_prefix"`
+	Replication int           `koanf:"replication"`
+	Retention   time.Duration `koanf:"retention"`
+}
+
+// Temporal is the workflow engine.
+type Temporal struct {
+	// Address is empty for a local server that laneway starts itself.
+	Address   string `koanf:"address"`
+	Namespace string `koanf:"namespace"`
+	// UIPort is the local server's Web UI port; 0: any free one.
+	UIPort int `koanf:"ui_port"`
+}
+
+// API limits what one caller can ask for.
+type API struct {
+	StreamsPerUser int `koanf:"streams_per_user"`
+	Streams        int `koanf:"streams"`
+	MaxImportUsers int `koanf:"max_import_users"`
+}
+
+// Metrics of this process.
+type Metrics struct {
+	// Lanes exports 64 series a shard for each lane family.
+	Lanes bool `koanf:"lanes"`
+}
+
+// Logging of this process.
+type Logging struct {
+	Level  string `koanf:"level"`
+	Format string `koanf:"format"`
+}
+
+// field is one setting: its default has the type that values must have.
+type field struct {
+	key  string
+	def  any // string, int, bool, time.Duration or []string
+	help string
+}
+
+// fields is the list of all settings, in the order of Config.
+var fields = []field{
+	{"data_dir", "laneway-data", "directory of everything that is kept on this machine"},
+	{"node", "", "this node's name, unique in the deployment (empty: the host's name)"},
+	{"listen", "127.0.0.1:7480", "address of the API, metrics and health"},
+	{"shards", 2, "partitions of the user space; can never change once there is data"},
+	{"outbox_partitions", 64, "partitions of the outbox topic; can never change once there is data"},
+	{"retention_days", 7, "days a mailbox entry is kept after its message's day, 1 to 29"},
+	{"lease", 10 * time.Second, "how long a shard stays owned without renewal"},
+	{"shutdown_timeout", 20 * time.Second, "how long a clean stop may take before it is cut short"},
+
+	{"workflow_min_entries", 1000, "entries in one shard from which a dispatch becomes a workflow"},
+	{"lane_child_min_entries", 256, "entries in one lane from which it gets its own child workflow"},
+	{"claim_timeout", 5 * time.Second, "how long a lane waits for a workflow to claim its turn"},
+	{"turn", 30 * time.Second, "how long a chunk may hold its lane before it goes to the slow-retry queue"},
+	{"lane_stall_alert", 30 * time.Second, "age of a lane's oldest obligation at which it counts as stalled"},
+	{"max_unfinished_dispatches", 32, "unfinished large dispatches of a shard at which back-pressure begins"},
+
+	{"store.url", "pebble:", "pebble: (below data_dir) or pebble:PATH"},
+	{"log.brokers", []string{}, "Kafka brokers, host:port separated by commas (empty: the embedded log)"},
+	{"log.topic_prefix", "laneway", "first part of the topics' names"},
+	{"log.replication", 1, "replicas of the topics, where they are made"},
+	{"log.retention", 7 * 24 * time.Hour, "how long the topics keep records, where they are made"},
+	{"temporal.address", "", "Temporal frontend, host:port (empty: a local server is started)"},
+	{"temporal.namespace", "laneway", "Temporal namespace"},
+	{"temporal.ui_port", 8233, "port of the local server's Web UI (0: any free one)"},
+	{"api.streams_per_user", 16, "open Watch streams of one user"},
+	{"api.streams", 10000, "open Watch streams of this node"},
+	{"api.max_import_users", 1000000, "users of one import"},
+	{"metrics.lanes", false, "export lane metrics: 64 series a shard each"},
+	{"logging.level", "info", "debug, info, warn or error"},
+	{"logging.format", "text", "text or json"},
+}
+
+func find(key string) (field, bool) {
+	for _, f := range fields {
+		if f.key == key {
+			return f, true
+		}
+	}
+	return field{}, false
+}

@@ -1,0 +1,199 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// coerce turns a value of YAML, the environment or a flag into the type of the
+// setting's default.
+func coerce(f field, v any) (any, error) {
+	text, isText := v.(string)
+	text = strings.TrimSpace(text)
+	switch f.def.(type) {
+	case string:
+		switch v := v.(type) {
+		case string:
+			return text, nil
+		case int, int64, float64, bool:
+			return fmt.Sprint(v), nil // a name that YAML took for something else
+		}
+		return nil, fmt.Errorf("want text, got %s", shown(v))
+	case int:
+		if n, ok := v.(int); ok {
+			return n, nil
+		}
+		if isText {
+			if n, err := strconv.Atoi(text); err == nil {
+				return n, nil
+			}
+		}
+		return nil, fmt.Errorf("want a whole number, got %s", shown(v))
+	case bool:
+		if b, ok := v.(bool); ok {
+			return b, nil
+		}
+		if isText {
+			if b, err := strconv.ParseBool(text); err == nil {
+				return b, nil
+			}
+		}
+		return nil, fmt.Errorf("want true or false, got %s", shown(v))
+	case time.Duration:
+		if isText {
+			if d, err := time.ParseDuration(text); err == nil {
+				return d, nil
+			}
+		}
+		return nil, fmt.Errorf("want a time with its unit (500ms, 30s, 2h), got %s", shown(v))
+	case []string:
+		switch v := v.(type) {
+		case string:
+			return split(text), nil
+		case []any:
+			var out []string
+			for _, x := range v {
+				s, ok := x.(string)
+				if !ok {
+					return nil, fmt.Errorf("want a list of texts, got an item %s", shown(x))
+				}
+				out = append(out, s)
+			}
+			return out, nil
+		}
+		return nil, fmt.Errorf("want a list, or texts separated by commas, got %s", shown(v))
+	}
+	panic("config: setting " + f.key + " has a default of an unknown type") // a defect of the list
+}
+
+func split(text string) []string {
+	var out []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// shown is a value as an error may repeat it: short.
+func shown(v any) string {
+	s := fmt.Sprintf("%q", fmt.Sprint(v))
+	if len(s) > 60 {
+		s = s[:60] + "…"
+	}
+	return s
+}
+
+// display is a value as a user would write it.
+func display(v any) string {
+	switch v := v.(type) {
+	case string:
+		if v == "" {
+			return `""`
+		}
+		return v
+	case time.Duration:
+		return v.String()
+	case []string:
+		if len(v) == 0 {
+			return "[]"
+		}
+		return strings.Join(v, ",")
+	}
+	return fmt.Sprint(v)
+}
+
+// Setting is one effective setting for listings.
+type Setting struct {
+	Key      string `json:"key"`
+	Value    any    `json:"value"`
+	Source   string `json:"source"`
+	Variable string `json:"variable"`
+	Help     string `json:"help"`
+}
+
+// Text is the value as a user would write it.
+func (s Setting) Text() string { return display(s.Value) }
+
+// Settings returns the effective settings in order, with secrets masked.
+func (l *Loaded) Settings() []Setting {
+	out := make([]Setting, len(fields))
+	for i, f := range fields {
+		v := l.values[f.key]
+		switch x := v.(type) {
+		case string:
+			v = mask(x)
+		case time.Duration:
+			v = x.String()
+		case []string:
+			masked := make([]string, len(x))
+			for i, s := range x {
+				masked[i] = mask(s)
+			}
+			v = masked
+		}
+		out[i] = Setting{f.key, v, l.sources[f.key], Variable(f.key), f.help}
+	}
+	return out
+}
+
+const masked = "xxxxx"
+
+// mask hides what may be a secret in a value: the password in a URL, and its
+// query's values under names that say so.
+func mask(s string) string {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme == "" {
+		// A URL that does not parse may still hold a password before an @.
+		if at := strings.LastIndex(s, "@"); err != nil && at > 0 {
+			return masked + s[at:]
+		}
+		return s
+	}
+	changed := false
+	if _, has := u.User.Password(); has {
+		u.User = url.UserPassword(u.User.Username(), masked)
+		changed = true
+	}
+	q := u.Query()
+	for name := range q {
+		switch lower := strings.ToLower(name); {
+		case strings.Contains(lower, "pass"), strings.Contains(lower, "secret"), strings.Contains(lower, "token"), strings.Contains(lower, "key"):
+			q.Set(name, masked)
+			changed = true
+		}
+	}
+	if !changed {
+		return s
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// YAML returns the effective settings as a file that Load accepts, with secrets
+// masked and each setting's help and source as a comment.
+func (l *Loaded) YAML() string {
+	var b strings.Builder
+	section := ""
+	for _, s := range l.Settings() {
+		name, indent := s.Key, ""
+		if sec, rest, ok := strings.Cut(s.Key, "."); ok {
+			if sec != section {
+				fmt.Fprintf(&b, "%s:\n", sec)
+				section = sec
+			}
+			name, indent = rest, "  "
+		}
+		text, err := json.Marshal(s.Value) // JSON is YAML
+		if err != nil {
+			panic("config: a setting that is not JSON: " + s.Key) // unreachable: plain types
+		}
+		fmt.Fprintf(&b, "%s# %s [%s]\n%s%s: %s\n", indent, s.Help, s.Source, indent, name, text)
+	}
+	return b.String()
+}
