@@ -68,8 +68,6 @@ type Limits struct {
 	Streams          int           // Watch streams of the node; 10,000
 	StreamWrite      time.Duration // how long a Watch message may wait for a slow client; 30 s
 	DispatchListing  int           // most dispatches a listing returns; 1,000
-	MaxBodyBytes     int           // of a message body; 64 KiB
-	MaxSingleMembers int           // recipients of a SINGLE conversation; 16
 }
 
 // WithDefaults replaces what is not positive by the default.
@@ -85,8 +83,6 @@ func (l Limits) WithDefaults() Limits {
 	def(&l.StreamsPerUser, 16)
 	def(&l.Streams, 10_000)
 	def(&l.DispatchListing, 1000)
-	def(&l.MaxBodyBytes, 64<<10)
-	def(&l.MaxSingleMembers, 16)
 	if l.StreamWrite <= 0 {
 		l.StreamWrite = 30 * time.Second
 	}

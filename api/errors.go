@@ -10,7 +10,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/laneway/laneway/api/reason"
+	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/membership"
 
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 )
@@ -23,6 +25,9 @@ var (
 	// ErrLaneOpening: the new owner has not reached the lane's floor yet
 	// (design 8.2 T7).
 	ErrLaneOpening = errors.New("lane is being opened")
+	// ErrGroupRenumbering: the group is closed to writes while it gets a new
+	// generation (design 4).
+	ErrGroupRenumbering = errors.New("group is being renumbered; try again in a moment")
 	// ErrEngineUnavailable: Temporal cannot be asked.
 	ErrEngineUnavailable = errors.New("workflow engine is unavailable")
 
@@ -51,6 +56,14 @@ type class struct {
 // the only place where that is decided.
 var classes = []class{
 	{target: errInvalid, code: connect.CodeInvalidArgument, reason: reason.InvalidArgument},
+	{target: conversation.ErrInvalidRequest, code: connect.CodeInvalidArgument, reason: reason.InvalidArgument},
+	{target: conversation.ErrTooLarge, code: connect.CodeInvalidArgument, reason: reason.TooLarge},
+	{target: conversation.ErrClientMessageReused, code: connect.CodeAlreadyExists, reason: reason.ClientMessageReused},
+	{target: conversation.ErrKindMismatch, code: connect.CodeFailedPrecondition, reason: reason.ConversationKind},
+	{target: conversation.ErrGroupUnknown, code: connect.CodeNotFound, reason: reason.GroupUnknown},
+	{target: conversation.ErrGroupEmpty, code: connect.CodeFailedPrecondition, reason: reason.GroupEmpty},
+	{target: conversation.ErrTooManyMembers, code: connect.CodeFailedPrecondition, reason: reason.GroupFull},
+	{target: membership.ErrSlotsExhausted, code: connect.CodeFailedPrecondition, reason: reason.GroupFull},
 	{target: mailbox.ErrInvalidID, code: connect.CodeInvalidArgument, reason: reason.InvalidArgument},
 	{target: mailbox.ErrGroupTooLarge, code: connect.CodeInvalidArgument, reason: reason.TooLarge},
 	{target: ErrCursorInvalid, code: connect.CodeInvalidArgument, reason: reason.CursorInvalid},
@@ -64,13 +77,21 @@ var classes = []class{
 	{target: errShuttingDown, code: connect.CodeUnavailable, reason: reason.ShuttingDown, retry: time.Second},
 	{target: ErrEngineUnavailable, code: connect.CodeUnavailable, reason: reason.EngineUnavailable, retry: 2 * time.Second},
 
-	{target: mailbox.ErrHeadMoved, code: connect.CodeAborted, reason: reason.Conflict, retry: 50 * time.Millisecond},
-	{target: mailbox.ErrOutcomeUnknown, code: connect.CodeUnavailable, reason: reason.Conflict, retry: 200 * time.Millisecond,
-		hidden: "the outcome of the write is unknown; repeat the request with the same client_message_id"},
+	// The causes behind these two matter more than the wrapper: a failed store does
+	// not pass by itself.
 	{target: mailbox.ErrStoreFailed, code: connect.CodeUnavailable, reason: reason.StoreFailed,
 		hidden: "the node's store failed; nothing acknowledged is lost; an operator must restart the node (its log has the cause)"},
 	{target: mailbox.ErrCorrupt, code: connect.CodeDataLoss, reason: reason.StoreFailed,
 		hidden: "stored data failed its checksum; an operator must look at the node's log"},
+	{target: conversation.ErrStaleFencingEpoch, code: connect.CodeFailedPrecondition, reason: reason.StaleFencingEpoch},
+	{target: ErrGroupRenumbering, code: connect.CodeUnavailable, reason: reason.GroupRenumbering, retry: time.Second},
+	{target: membership.ErrMembershipSnapshotUnavailable, code: connect.CodeUnavailable, reason: reason.SnapshotUnavailable, retry: 500 * time.Millisecond},
+	{target: conversation.ErrNotPublished, code: connect.CodeUnavailable, reason: reason.LogUnavailable, retry: 500 * time.Millisecond},
+	{target: conversation.ErrUnfinished, code: connect.CodeUnavailable, reason: reason.Unfinished, retry: 500 * time.Millisecond},
+	{target: conversation.ErrConflict, code: connect.CodeAborted, reason: reason.Conflict, retry: 50 * time.Millisecond},
+	{target: mailbox.ErrHeadMoved, code: connect.CodeAborted, reason: reason.Conflict, retry: 50 * time.Millisecond},
+	{target: mailbox.ErrOutcomeUnknown, code: connect.CodeUnavailable, reason: reason.Conflict, retry: 200 * time.Millisecond,
+		hidden: "the outcome of the write is unknown; repeat the request with the same client_message_id"},
 
 	{target: context.DeadlineExceeded, code: connect.CodeDeadlineExceeded, reason: reason.DeadlineExceeded},
 	{target: context.Canceled, code: connect.CodeCanceled, reason: reason.Canceled},

@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/mailbox"
 
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
@@ -16,109 +17,69 @@ type membershipService struct{ deps Deps }
 // Join implements lanewayv1connect.MembershipServiceHandler.
 func (s membershipService) Join(ctx context.Context, req *connect.Request[lanewayv1.JoinRequest]) (*connect.Response[lanewayv1.MembershipResponse], error) {
 	m := req.Msg
-	c, err := s.change(m.TenantId, m.GroupId, m.ClientMessageId, m.ActorId, m.UserIds)
-	if err != nil {
+	if err := s.checkCount(len(m.UserIds)); err != nil {
 		return nil, err
 	}
-	return membershipResponse(s.deps.Conversations.Join(ctx, c))
+	return membershipResponse(s.deps.Conversations.Join(ctx, conversation.MembershipRequest{
+		Group: mailbox.Group{Tenant: m.TenantId, ID: m.GroupId}, Users: m.UserIds, Actor: m.ActorId, ClientMessageID: m.ClientMessageId,
+	}))
 }
 
 // Leave implements lanewayv1connect.MembershipServiceHandler.
 func (s membershipService) Leave(ctx context.Context, req *connect.Request[lanewayv1.LeaveRequest]) (*connect.Response[lanewayv1.MembershipResponse], error) {
 	m := req.Msg
-	c, err := s.change(m.TenantId, m.GroupId, m.ClientMessageId, m.ActorId, m.UserIds)
-	if err != nil {
+	if err := s.checkCount(len(m.UserIds)); err != nil {
 		return nil, err
 	}
-	return membershipResponse(s.deps.Conversations.Leave(ctx, c))
+	return membershipResponse(s.deps.Conversations.Leave(ctx, conversation.MembershipRequest{
+		Group: mailbox.Group{Tenant: m.TenantId, ID: m.GroupId}, Users: m.UserIds, Actor: m.ActorId, ClientMessageID: m.ClientMessageId,
+	}))
+}
+
+func (s membershipService) checkCount(users int) error {
+	if most := s.deps.Limits.MaxUsersPerCall; users > most {
+		return invalid("user_ids has %d users, at most %d are allowed in one call; import more with MembershipService.Import, or call again", users, most)
+	}
+	return nil
 }
 
 // Import implements lanewayv1connect.MembershipServiceHandler. Nothing is
-// applied before the last user was read and found good.
+// applied before the last message of the stream has arrived.
 func (s membershipService) Import(ctx context.Context, in *connect.ClientStream[lanewayv1.ImportRequest]) (*connect.Response[lanewayv1.MembershipResponse], error) {
-	var first *lanewayv1.ImportRequest
-	var users []string
-	seen := make(map[string]struct{})
-	for in.Receive() {
+	var r conversation.MembershipRequest
+	for first := true; in.Receive(); first = false {
 		m := in.Msg()
-		if first == nil {
-			first = m
-			if err := checkChange(m.TenantId, m.GroupId, m.ClientMessageId, m.ActorId); err != nil {
-				return nil, err
-			}
+		if first {
+			r.Group = mailbox.Group{Tenant: m.TenantId, ID: m.GroupId}
+			r.Actor, r.ClientMessageID = m.ActorId, m.ClientMessageId
 		} else if m.TenantId != "" || m.GroupId != "" || m.ClientMessageId != "" || m.ActorId != "" {
 			return nil, invalid("only the first message of an import carries names; later ones carry user_ids alone")
 		}
-		if len(users)+len(m.UserIds) > s.deps.Limits.MaxImportUsers {
-			return nil, invalid("an import takes at most %d users; split it (users that are members already change nothing)", s.deps.Limits.MaxImportUsers)
+		// Checked while reading: a stream without an end must not fill the memory.
+		if most := s.deps.Limits.MaxImportUsers; len(r.Users)+len(m.UserIds) > most {
+			return nil, invalid("an import takes at most %d users; split it (users that are members already change nothing)", most)
 		}
-		for _, id := range m.UserIds {
-			if err := mailbox.CheckID("user_ids", id); err != nil {
-				return nil, invalid("user %d of the import: %v; nothing was applied", len(users)+1, err)
-			}
-			if _, twice := seen[id]; twice {
-				return nil, invalid("user %d of the import repeats an earlier one; name each user once; nothing was applied", len(users)+1)
-			}
-			seen[id] = struct{}{}
-			users = append(users, id)
-		}
+		r.Users = append(r.Users, m.UserIds...)
 	}
 	if err := in.Err(); err != nil {
 		return nil, err
 	}
-	if first == nil || len(users) == 0 {
-		return nil, invalid("the import names no users")
-	}
-	clear(seen)
-	return membershipResponse(s.deps.Conversations.Import(ctx, MembershipChange{
-		Group: mailbox.Group{Tenant: first.TenantId, ID: first.GroupId}, Users: users,
-		ClientMessageID: first.ClientMessageId, Actor: first.ActorId,
-	}))
+	return membershipResponse(s.deps.Conversations.Import(ctx, r))
 }
 
 // Get implements lanewayv1connect.MembershipServiceHandler.
 func (s membershipService) Get(ctx context.Context, req *connect.Request[lanewayv1.GetGroupRequest]) (*connect.Response[lanewayv1.GetGroupResponse], error) {
-	g := mailbox.Group{Tenant: req.Msg.TenantId, ID: req.Msg.GroupId}
-	if err := g.Check(); err != nil {
-		return nil, err
-	}
-	st, err := s.deps.Conversations.Group(ctx, g)
+	g, err := s.deps.Conversations.Group(ctx, mailbox.Group{Tenant: req.Msg.TenantId, ID: req.Msg.GroupId})
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&lanewayv1.GetGroupResponse{
-		Generation: st.Generation, MembershipVersion: st.Version, ConversationSeq: st.ConversationSeq,
-		MemberCount: st.MemberCount, SlotHighWater: st.SlotHighWater, TargetShards: st.TargetShards,
+		Generation: g.Generation, MembershipVersion: g.Version, ConversationSeq: g.ConversationSeq,
+		MemberCount: g.MemberCount, SlotHighWater: g.SlotHighWater, TargetShards: g.TargetShards,
 	}), nil
 }
 
-func (s membershipService) change(tenant, group, clientMessageID, actor string, users []string) (MembershipChange, error) {
-	if err := checkChange(tenant, group, clientMessageID, actor); err != nil {
-		return MembershipChange{}, err
-	}
-	if len(users) == 0 {
-		return MembershipChange{}, invalid("user_ids is empty")
-	}
-	if n := len(users); n > s.deps.Limits.MaxUsersPerCall {
-		return MembershipChange{}, invalid("user_ids has %d users, at most %d are allowed in one call; use Import for more", n, s.deps.Limits.MaxUsersPerCall)
-	}
-	if err := checkUsers("user_ids", users); err != nil {
-		return MembershipChange{}, err
-	}
-	return MembershipChange{Group: mailbox.Group{Tenant: tenant, ID: group}, Users: users, ClientMessageID: clientMessageID, Actor: actor}, nil
-}
-
-func checkChange(tenant, group, clientMessageID, actor string) error {
-	if err := (mailbox.Group{Tenant: tenant, ID: group}).Check(); err != nil {
-		return err
-	}
-	if err := mailbox.CheckID("client_message_id", clientMessageID); err != nil {
-		return err
-	}
-	return mailbox.CheckID("actor_id", actor)
-}
-
-func membershipResponse(m Membership, err error) (*connect.Response[lanewayv1.MembershipResponse], error) {
+func membershipResponse(m conversation.MembershipResult, err error) (*connect.Response[lanewayv1.MembershipResponse], error) {
 	if err != nil {
 		return nil, err
 	}

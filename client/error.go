@@ -99,7 +99,7 @@ func fromConnect(ctx context.Context, server string, err error) error {
 func (e *Error) passing() bool {
 	switch e.Reason {
 	case reason.ShardMoved, reason.LaneOpening, reason.ShuttingDown, reason.GroupRenumbering,
-		reason.SnapshotUnavailable, reason.Conflict, reason.LogUnavailable, reason.EngineUnavailable, reason.TooManyStreams:
+		reason.SnapshotUnavailable, reason.Conflict, reason.LogUnavailable, reason.Unfinished, reason.EngineUnavailable, reason.TooManyStreams:
 		return true
 	}
 	return e.RetryAfter > 0

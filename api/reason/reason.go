@@ -23,6 +23,8 @@ const (
 	GroupUnknown Reason = "GROUP_UNKNOWN"
 	// GroupEmpty: the group has no member a message could go to.
 	GroupEmpty Reason = "GROUP_EMPTY"
+	// GroupFull: the group would have more members or slots than it may.
+	GroupFull Reason = "GROUP_FULL"
 	// ClientMessageReused: the client_message_id was used for other content.
 	ClientMessageReused Reason = "CLIENT_MESSAGE_REUSED"
 	// ConversationKind: the conversation exists with another kind.
@@ -51,6 +53,9 @@ const (
 	Conflict Reason = "CONFLICT"
 	// LogUnavailable: the outbox cannot be written to just now.
 	LogUnavailable Reason = "LOG_UNAVAILABLE"
+	// Unfinished: committed, but a later step failed; repeat with the same
+	// client_message_id.
+	Unfinished Reason = "UNFINISHED"
 	// EngineUnavailable: Temporal does not answer.
 	EngineUnavailable Reason = "ENGINE_UNAVAILABLE"
 	// ShuttingDown: this node is stopping.
@@ -81,6 +86,7 @@ var all = []Reason{
 	CursorExpired,
 	GroupUnknown,
 	GroupEmpty,
+	GroupFull,
 	ClientMessageReused,
 	ConversationKind,
 	TooLarge,
@@ -93,6 +99,7 @@ var all = []Reason{
 	StaleFencingEpoch,
 	Conflict,
 	LogUnavailable,
+	Unfinished,
 	EngineUnavailable,
 	ShuttingDown,
 	DeadlineExceeded,
