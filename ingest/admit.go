@@ -34,7 +34,6 @@ func (s *Shard) admitLoop(ctx context.Context) error {
 		}
 		next := batch[len(batch)-1].Offset + 1
 		s.readTo.Store(next)
-		s.metrics.next.Set(float64(next))
 	}
 }
 
@@ -48,7 +47,9 @@ func (s *Shard) waitForRoom(ctx context.Context) error {
 		if s.large < s.opts.MaxUnfinishedDispatches && entries < s.opts.MaxPendingEntries {
 			return nil
 		}
+		s.metrics.Paused.Set(1)
 		s.room.Wait()
+		s.metrics.Paused.Set(0)
 	}
 	return context.Cause(ctx)
 }
@@ -208,7 +209,7 @@ func (s *Shard) enter(items []admission.Item, plans []*plan, frontier mailbox.Se
 	defer s.mu.Unlock()
 	for i := range items {
 		it, p := &items[i], plans[i]
-		s.metrics.admitted(it.Kind)
+		s.countItem(it, p)
 		if it.Kind != admission.New && it.Kind != admission.Resume || it.Known != nil && it.Known.Complete() {
 			continue
 		}
@@ -255,15 +256,36 @@ func (s *Shard) enter(items []admission.Item, plans []*plan, frontier mailbox.Se
 	return nil
 }
 
-// schedule puts the unfinished lanes of an admitted plan into the scheduler and
-// decides the dispatch's path (design 6.5). It reports whether a workflow is to
-// be started.
+func (s *Shard) countItem(it *admission.Item, p *plan) {
+	switch it.Kind {
+	case admission.Quarantine:
+		s.cfg.Metrics.Quarantined.Inc(string(it.Reason))
+	case admission.Duplicate:
+		s.metrics.Duplicates.Inc()
+	case admission.Stale:
+		s.metrics.StaleEpochDropped.Inc()
+	case admission.New:
+		if p != nil && s.isLarge(p) {
+			s.metrics.AdmittedWorkflow.Inc()
+		} else {
+			s.metrics.AdmittedHot.Inc()
+		}
+	}
+}
+
+// isLarge decides a dispatch's path (design 6.5).
+func (s *Shard) isLarge(p *plan) bool {
+	return p.manifest.Entries >= s.opts.WorkflowMinEntries && s.cfg.Engine != nil
+}
+
+// schedule puts the unfinished lanes of an admitted plan into the scheduler. It
+// reports whether a workflow is to be started.
 func (s *Shard) schedule(p *plan, now time.Time) bool {
 	if p.left == 0 {
 		return false
 	}
 	p.admitted = now
-	p.workflow = p.manifest.Entries >= s.opts.WorkflowMinEntries && s.cfg.Engine != nil
+	p.workflow = s.isLarge(p)
 	s.plans[p.seq] = p
 	if p.workflow {
 		s.large++
@@ -289,7 +311,7 @@ func (s *Shard) refuse(seq mailbox.Seq, known *mailbox.DispatchProgress, cause e
 	for _, l := range known.Manifest.Lanes {
 		s.refused[l.Lane] = cause.Error()
 	}
-	s.cfg.Metrics.LanesRefused.Add(float64(len(known.Manifest.Lanes)))
+	s.metrics.LanesRefused.Add(float64(len(known.Manifest.Lanes)))
 }
 
 // retryExpansion tries again to read the audiences of unexpanded dispatches.

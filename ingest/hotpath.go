@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/laneway/laneway/ingest/lanes"
 	"github.com/laneway/laneway/mailbox"
 )
@@ -60,10 +62,10 @@ func (s *Shard) appendHot(ctx context.Context, tasks []*lanes.Task, chunks []mai
 		marked []mailbox.Marked
 		err    error
 	}
-	began := time.Now()
+	s.metrics.BatchChunks.Observe(float64(len(chunks)))
 	done := make(chan outcome, 1)
 	go func() {
-		m, err := s.appendAndMark(call, chunks)
+		m, err := s.appendAndMark(call, chunks, s.metrics.EntriesHot)
 		done <- outcome{m, err}
 	}()
 	timer := time.NewTimer(s.opts.BatchTimeout)
@@ -76,7 +78,6 @@ func (s *Shard) appendHot(ctx context.Context, tasks []*lanes.Task, chunks []mai
 			s.loneLanes(ctx, tasks, o.err)
 		}
 		s.mu.Unlock()
-		s.cfg.Metrics.AppendLatency.Observe(time.Since(began).Seconds())
 		s.committer.Kick()
 		return true
 	case <-timer.C:
@@ -90,12 +91,14 @@ func (s *Shard) appendHot(ctx context.Context, tasks []*lanes.Task, chunks []mai
 
 // appendAndMark appends chunks and marks those that are durable. The error is
 // the first failure; what succeeded is marked all the same.
-func (s *Shard) appendAndMark(ctx context.Context, chunks []mailbox.ChunkAppend) ([]mailbox.Marked, error) {
+func (s *Shard) appendAndMark(ctx context.Context, chunks []mailbox.ChunkAppend, count prometheus.Counter) ([]mailbox.Marked, error) {
 	var first error
+	began := time.Now()
 	receipts := make([]mailbox.Durable, 0, len(chunks))
 	entries := 0
 	for i, r := range s.cfg.Store.AppendBatch(ctx, chunks) {
 		if r.Err != nil {
+			s.metrics.AppendFailures.Inc()
 			if first == nil {
 				first = r.Err
 			}
@@ -107,11 +110,12 @@ func (s *Shard) appendAndMark(ctx context.Context, chunks []mailbox.ChunkAppend)
 	if len(receipts) == 0 {
 		return nil, first
 	}
+	s.cfg.Metrics.AppendDuration.Observe(time.Since(began).Seconds())
 	marked, err := s.cfg.Store.MarkChunks(ctx, s.own, receipts)
 	if err != nil {
 		return nil, err
 	}
-	s.metrics.entries.Add(float64(entries))
+	count.Add(float64(entries))
 	return marked, first
 }
 
@@ -213,7 +217,7 @@ func (s *Shard) loneLane(ctx context.Context, l *lanePlan, cause error) {
 		unmarked := l.unmarked()
 		s.mu.Unlock()
 		for _, i := range unmarked {
-			err := s.appendOne(ctx, l.chunk(s.cfg.Shard, i))
+			err := s.appendOne(ctx, l.chunk(s.cfg.Shard, i), s.metrics.EntriesHot)
 			if err != nil {
 				if ctx.Err() != nil {
 					return
@@ -242,10 +246,10 @@ var errHung = errors.New("the batch timed out")
 
 // appendOne appends and marks one chunk, giving up waiting when ctx ends even
 // if the store does not.
-func (s *Shard) appendOne(ctx context.Context, c mailbox.ChunkAppend) error {
+func (s *Shard) appendOne(ctx context.Context, c mailbox.ChunkAppend, count prometheus.Counter) error {
 	done := make(chan error, 1)
 	go func() {
-		marked, err := s.appendAndMark(ctx, []mailbox.ChunkAppend{c})
+		marked, err := s.appendAndMark(ctx, []mailbox.ChunkAppend{c}, count)
 		if len(marked) > 0 {
 			s.mu.Lock()
 			s.complete(marked)

@@ -8,6 +8,7 @@ import (
 	"github.com/laneway/laneway/ingest/admission"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
+	"github.com/laneway/laneway/metrics"
 	"github.com/laneway/laneway/records"
 )
 
@@ -133,7 +134,7 @@ type Config struct {
 	Node       string // this node's name and API address, for the lease
 	Address    string
 	Options    Options
-	Metrics    *Metrics
+	Metrics    *metrics.Metrics // nil: counted nowhere
 	Logger     *slog.Logger
 	Now        func() time.Time
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/laneway/laneway/fencing"
 	"github.com/laneway/laneway/ingest/lanes"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/metrics"
 	"github.com/laneway/laneway/records"
 	"github.com/laneway/laneway/watermark"
 )
@@ -33,7 +34,7 @@ type Shard struct {
 	opts    Options
 	own     mailbox.Ownership
 	log     *slog.Logger
-	metrics *shardMetrics
+	metrics *metrics.Shard
 	start   int64 // log offset where reading starts
 
 	committer *watermark.Committer
@@ -76,14 +77,14 @@ func Open(ctx context.Context, cfg Config) (*Shard, error) {
 		cfg.Now = time.Now
 	}
 	if cfg.Metrics == nil {
-		cfg.Metrics = NewMetrics(nil)
+		cfg.Metrics = metrics.New(metrics.Options{Shards: cfg.Shards})
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Shard{
 		cfg: cfg, opts: cfg.Options.withDefaults(), log: cfg.Logger.With("shard", cfg.Shard),
-		metrics: cfg.Metrics.forShard(cfg.Shard), fences: fencing.NewMemory(fenceRows), plans: map[mailbox.Seq]*plan{}, slow: map[laneKey]*slowLane{},
+		metrics: cfg.Metrics.Shard(int(cfg.Shard)), fences: fencing.NewMemory(fenceRows), plans: map[mailbox.Seq]*plan{}, slow: map[laneKey]*slowLane{},
 		unexpanded: map[mailbox.Seq]*records.Dispatch{},
 		starts:     make(chan func(context.Context) error, 1024), timer: make(chan struct{}, 1),
 	}
@@ -303,9 +304,10 @@ func (s *Shard) committed(_, _ *mailbox.Watermarks) {
 	done := s.finished
 	s.finished = nil
 	s.mu.Unlock()
+	s.metrics.WatermarkCommits.Inc()
 	now := s.cfg.Now()
 	for _, at := range done {
-		s.cfg.Metrics.AdvanceDelay.Observe(now.Sub(at).Seconds())
+		s.metrics.AdvanceDelay.Observe(now.Sub(at).Seconds())
 	}
 }
 

@@ -39,9 +39,10 @@ func (s *Shard) degradeLocked(l *lanePlan, reason string) {
 		Chunks: l.unmarked(), Reason: reason,
 	}}
 	s.slow[laneKey{p.seq, l.lane}] = e
-	s.metrics.slow.Set(float64(len(s.slow)))
+	s.metrics.SlowChunks.Set(float64(len(s.slow)))
 	s.log.Error("a chunk is degraded: its lane's watermark stands still until the slow-retry queue has appended it",
 		"lane", l.lane, "dispatch", p.rec.DispatchID, "seq", p.seq, "chunks", len(e.work.Chunks), "reason", reason)
+	s.metrics.TurnsExpired.Inc()
 	s.leave(p, false)
 	s.wakeLane(l.lane)
 	if s.cfg.Engine != nil && !l.task.SeenClaim() {
@@ -62,7 +63,7 @@ func (s *Shard) slowChunkDone(c mailbox.ChunkRef) {
 		return
 	}
 	delete(s.slow, k)
-	s.metrics.slow.Set(float64(len(s.slow)))
+	s.metrics.SlowChunks.Set(float64(len(s.slow)))
 	s.log.Info("a degraded lane healed", "lane", c.Lane, "dispatch", c.Dispatch, "seq", c.Seq, "after", s.cfg.Now().Sub(e.since).Round(time.Millisecond))
 }
 
@@ -89,14 +90,22 @@ func (s *Shard) startDispatch(p *plan) {
 			return nil // the owner appended it itself meanwhile
 		}
 		if attach {
-			return s.cfg.Engine.AttachDispatch(ctx, w, unmarked)
+			err := s.cfg.Engine.AttachDispatch(ctx, w, unmarked)
+			s.cfg.Metrics.WorkflowStart("attach", err)
+			return err
 		}
-		return s.cfg.Engine.StartDispatch(ctx, w)
+		err := s.cfg.Engine.StartDispatch(ctx, w)
+		s.cfg.Metrics.WorkflowStart("dispatch", err)
+		return err
 	})
 }
 
 func (s *Shard) startSlow(w SlowChunks) func(context.Context) error {
-	return func(ctx context.Context) error { return s.cfg.Engine.StartSlow(ctx, w) }
+	return func(ctx context.Context) error {
+		err := s.cfg.Engine.StartSlow(ctx, w)
+		s.cfg.Metrics.WorkflowStart("slow", err)
+		return err
+	}
 }
 
 // enqueueStart hands a start to the engine starters. A full queue means that
@@ -106,7 +115,7 @@ func (s *Shard) enqueueStart(f func(context.Context) error) {
 	select {
 	case s.starts <- f:
 	default:
-		s.cfg.Metrics.EngineErrors.Inc()
+		s.log.Warn("too many workflow starts wait for the engine; this one is left to the supervisor")
 	}
 }
 
@@ -127,7 +136,6 @@ func (s *Shard) engineStarter(ctx context.Context) {
 			if err == nil || ctx.Err() != nil {
 				break
 			}
-			s.cfg.Metrics.EngineErrors.Inc()
 			if try == 0 {
 				s.log.Warn("the engine did not take a workflow; trying again", "error", err)
 			}
@@ -196,9 +204,10 @@ func (s *Shard) watchStalls() {
 	for lane := range s.stalled {
 		st := &s.stalled[lane]
 		low, ok := s.tracker.Lowest(mailbox.Lane(lane))
+		s.metrics.Lane(lane, s.tracker.Unfinished(mailbox.Lane(lane)), now.Sub(st.since))
 		switch {
 		case !ok:
-			*st = stall{}
+			*st = stall{since: now}
 		case low != st.seq:
 			*st = stall{seq: low, since: now}
 		case now.Sub(st.since) >= s.opts.StallAlert:
@@ -209,7 +218,8 @@ func (s *Shard) watchStalls() {
 			}
 		}
 	}
-	s.metrics.stalled.Set(float64(n))
+	s.metrics.LanesStalled.Set(float64(n))
+	s.metrics.Unfinished.Set(float64(len(s.plans) + len(s.unexpanded) + len(s.slow)))
 }
 
 // reportLag commits the read position for lag dashboards and updates the lag.
@@ -219,7 +229,7 @@ func (s *Shard) reportLag(ctx context.Context) {
 	next := s.readTo.Load()
 	if _, end, err := s.cfg.Log.Bounds(call); err == nil {
 		s.logEnd.Store(end)
-		s.metrics.lag.Set(float64(max(end-next, 0)))
+		s.metrics.DispatchLag.Set(float64(max(end-next, 0)))
 	}
 	if err := s.cfg.Log.CommitLag(call, next); err != nil && ctx.Err() == nil {
 		s.log.Debug("lag position not committed", "error", err)

@@ -31,7 +31,7 @@ func (s *Shard) AppendChunk(ctx context.Context, ref mailbox.ChunkRef, last bool
 	s.mu.Lock()
 	l.cancel = cancel
 	s.mu.Unlock()
-	err = s.appendOne(turn, l.chunk(s.cfg.Shard, ref.Index))
+	err = s.appendOne(turn, l.chunk(s.cfg.Shard, ref.Index), s.metrics.EntriesWorkflow)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.cancel = nil
@@ -198,7 +198,7 @@ func (s *Shard) RetryChunk(ctx context.Context, ref mailbox.ChunkRef, heartbeat 
 	if l == nil || ref.Index >= len(l.ends) {
 		return fmt.Errorf("%w: %s", mailbox.ErrObligationUnknown, ref)
 	}
-	return s.appendOne(ctx, l.chunk(s.cfg.Shard, ref.Index))
+	return s.appendOne(ctx, l.chunk(s.cfg.Shard, ref.Index), s.metrics.EntriesWorkflow)
 }
 
 // beat calls heartbeat until the returned function is called.
