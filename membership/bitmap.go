@@ -35,8 +35,8 @@ func (b *Bitmap) Slots() []uint32 {
 	return b.set.ToArray()
 }
 
-// weight is about how many bytes the bitmap takes in memory.
-func (b *Bitmap) weight() int { return 128 + int(b.set.GetSizeInBytes()) }
+// Weight is about how many bytes the bitmap takes in memory.
+func (b *Bitmap) Weight() int { return 128 + int(b.set.GetSizeInBytes()) }
 
 // portable returns the canonical bytes: Roaring's portable format with every
 // container in its smallest form, which depends on the members only and not on

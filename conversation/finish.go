@@ -1,0 +1,112 @@
+package conversation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
+	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/membership"
+)
+
+// clearAttempts is how often clearing is tried while its outcome is unknown.
+const clearAttempts = 4
+
+// finish takes the head's pending record through the rest of its way: version
+// rows, outbox, look-up row, clear. version is what the record's change makes,
+// when this process computed it; else it is computed from the record. Doing any
+// step again changes nothing.
+func (s *Service) finish(ctx context.Context, st *state, version *membership.Next) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	c := st.conversation
+	pending, row := st.head.pending, st.head.row
+	var rec logv1.OutboxRecord
+	if err := proto.Unmarshal(pending, &rec); err != nil {
+		return fmt.Errorf("%w: pending record of conversation %q/%q: %w", mailbox.ErrCorrupt, c.Tenant, c.ID, err)
+	}
+	if m := rec.GetMembershipChange(); m != nil {
+		if version == nil {
+			var err error
+			if version, err = s.rebuild(ctx, st, &rec); err != nil {
+				return fmt.Errorf("%w: %w", ErrUnfinished, err)
+			}
+		}
+		if err := s.rows.Put(ctx, version); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnfinished, err)
+		}
+	}
+	if err := s.cfg.Publisher.Publish(ctx, s.partition(c), pending); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotPublished, err)
+	}
+	if err := s.putRow(ctx, c, rec.GetSenderId(), rec.GetClientMessageId(), row); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnfinished, err)
+	}
+	if err := s.clear(ctx, st); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnfinished, err)
+	}
+	return nil
+}
+
+// rebuild computes the version of a pending record that another process or an
+// earlier run decided.
+func (s *Service) rebuild(ctx context.Context, st *state, rec *logv1.OutboxRecord) (*membership.Next, error) {
+	m := rec.GetMembershipChange()
+	changes, err := s.changesOf(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	users := make([]string, len(changes))
+	for i, ch := range changes {
+		users[i] = ch.User
+	}
+	g := mailbox.Group{Tenant: rec.GetTenantId(), ID: m.GetGroupId()}
+	before := mailbox.GroupVersion{Group: g, Generation: m.GetGeneration(), Version: m.GetMembershipVersion() - 1}
+	base, err := s.base(ctx, st, before, nil, users)
+	if err != nil {
+		return nil, err
+	}
+	next, err := membership.Apply(base, m.GetMembershipVersion(), rec.GetConversationSeq(), changes)
+	if err != nil {
+		return nil, err
+	}
+	if d := next.Version.Digest(); string(d[:]) != string(m.GetManifestDigest()) {
+		return nil, fmt.Errorf("%w: version %d of group %q/%q comes out with the digest %s, its record says %x",
+			mailbox.ErrCorrupt, m.GetMembershipVersion(), g.Tenant, g.ID, d, m.GetManifestDigest())
+	}
+	st.keepVersion(next)
+	return next, nil
+}
+
+// clear removes the pending record from the head. It need not be durable at
+// once: a pending record that comes back is finished again, with the same bytes,
+// before anything later.
+func (s *Service) clear(ctx context.Context, st *state) error {
+	c := st.conversation
+	cleared := st.head.cleared()
+	b, err := cleared.encode(c)
+	if err != nil {
+		return err
+	}
+	for range clearAttempts {
+		err = s.cfg.Heads.CompareAndSetHead(ctx, c, st.revision, b, false)
+		if err == nil {
+			st.head, st.revision = cleared, st.revision+1
+			return nil
+		}
+		if errors.Is(err, mailbox.ErrHeadMoved) {
+			// The head only moves on from a pending record by being cleared: by
+			// another process, or by the try before, whose answer was lost.
+			st.forget()
+			return nil
+		}
+		if !errors.Is(err, mailbox.ErrOutcomeUnknown) {
+			break
+		}
+	}
+	st.forget()
+	return fmt.Errorf("clear the head of conversation %q/%q: %w", c.Tenant, c.ID, err)
+}

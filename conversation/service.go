@@ -1,0 +1,254 @@
+package conversation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	statev1 "github.com/laneway/laneway/api/laneway/state/v1"
+	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/membership"
+)
+
+// Publisher produces to the outbox topic. Publish returns nil when the broker
+// has acknowledged the record on all in-sync replicas; after an error the record
+// may or may not be there.
+type Publisher interface {
+	Publish(ctx context.Context, partition int32, record []byte) error
+}
+
+// Config is what a Service works with.
+type Config struct {
+	Heads     mailbox.HeadStore
+	Members   mailbox.MembershipStore
+	Blobs     membership.Blobs
+	Publisher Publisher
+	// ShardCount and OutboxPartitions are the deployment's immutable numbers.
+	ShardCount       int
+	OutboxPartitions int
+	// CommitEpoch is written into every record (design 8.4); it stays 0 as long
+	// as no recovery has raised it.
+	CommitEpoch uint64
+	Now         func() time.Time // nil: time.Now
+	Logger      *slog.Logger     // nil: slog.Default
+	Limits      Limits
+}
+
+const (
+	// maxAttempts bounds how often a request meets another process's write.
+	maxAttempts = 64
+	// finishTimeout bounds the work after the decision; it does not end with the
+	// caller, so that a client that hangs up leaves no pending record behind.
+	finishTimeout = 15 * time.Second
+	// maxClockLead is how far committed_at may run ahead of the clock to stay
+	// monotone. After a clock that was wrong by more, it steps back: a record
+	// stamped an hour ahead would be quarantined (design 3).
+	maxClockLead = 30 * time.Minute
+)
+
+// Service carries out commits and membership changes. Safe for concurrent use,
+// by any number of processes on the same store.
+type Service struct {
+	cfg    Config
+	limits Limits
+	rows   membership.Rows
+	states *states
+}
+
+// New returns a service. Run Sweep before serving: it finishes what a crash left
+// pending.
+func New(cfg Config) (*Service, error) {
+	switch {
+	case cfg.Heads == nil || cfg.Members == nil || cfg.Blobs == nil || cfg.Publisher == nil:
+		return nil, errors.New("conversation: Heads, Members, Blobs and Publisher are required")
+	case cfg.ShardCount < 1 || cfg.OutboxPartitions < 1:
+		return nil, fmt.Errorf("conversation: shard count %d and outbox partitions %d must be at least 1", cfg.ShardCount, cfg.OutboxPartitions)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	l := cfg.Limits.withDefaults()
+	return &Service{cfg: cfg, limits: l, rows: membership.Rows{Store: cfg.Members, Blobs: cfg.Blobs}, states: newStates(l.CacheBytes)}, nil
+}
+
+// plan is what a request wants to become of the head.
+type plan struct {
+	next head // with the pending record and its row
+	// version is what a membership change makes; nil for commits.
+	version *membership.Next
+	// unchanged: nothing is to be done; the row is the answer.
+	unchanged *statev1.CommittedMessage
+}
+
+// run takes a request through the steps of design 9.1. compute is called with
+// the current head, once for every attempt.
+func (s *Service) run(ctx context.Context, c mailbox.Conversation, k messageKey, compute func(*state) (*plan, error)) (row *statev1.CommittedMessage, duplicate bool, err error) {
+	st, err := s.states.acquire(ctx, c)
+	if err != nil {
+		return nil, false, fmt.Errorf("waiting for the turn in conversation %q/%q: %w", c.Tenant, c.ID, err)
+	}
+	defer s.states.release(st)
+	for attempt := range maxAttempts {
+		if err := pause(ctx, attempt); err != nil {
+			return nil, false, err
+		}
+		if err := s.load(ctx, st); err != nil {
+			return nil, false, err
+		}
+		var unfinished error
+		if st.head.pending != nil {
+			unfinished = s.finish(ctx, st, nil)
+		}
+		// Whatever was answered once is answered again, also while the outbox is
+		// down.
+		switch row, err := s.lookUp(ctx, c, k); {
+		case err != nil:
+			return nil, false, err
+		case row != nil:
+			return row, true, nil
+		case unfinished != nil:
+			return nil, false, unfinished
+		case !st.known:
+			continue // finishing met another process
+		}
+		p, err := compute(st)
+		if err != nil {
+			return nil, false, err
+		}
+		if p.unchanged != nil {
+			return p.unchanged, false, s.putRow(ctx, c, k.sender, k.clientMessageID, p.unchanged)
+		}
+		decided, err := s.decide(ctx, st, p)
+		if err != nil {
+			return nil, false, err
+		}
+		if decided {
+			return p.next.row, false, s.finish(ctx, st, p.version)
+		}
+	}
+	return nil, false, fmt.Errorf("%w (conversation %q/%q)", ErrConflict, c.Tenant, c.ID)
+}
+
+// pause lets other processes go first after some lost races.
+func pause(ctx context.Context, attempt int) error {
+	if attempt < 4 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(time.Duration(min(attempt, 20)) * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// load reads the head unless it is known.
+func (s *Service) load(ctx context.Context, st *state) error {
+	if st.known {
+		return nil
+	}
+	c := st.conversation
+	b, revision, err := s.cfg.Heads.Head(ctx, c)
+	if err != nil {
+		return fmt.Errorf("read the head of conversation %q/%q: %w", c.Tenant, c.ID, err)
+	}
+	h := head{}
+	if revision > 0 {
+		if h, err = decodeHead(c, b); err != nil {
+			return err
+		}
+	}
+	st.head, st.revision, st.known = h, revision, true
+	return nil
+}
+
+// lookUp returns the row of the client message, nil when there is none.
+func (s *Service) lookUp(ctx context.Context, c mailbox.Conversation, k messageKey) (*statev1.CommittedMessage, error) {
+	b, err := s.cfg.Heads.Committed(ctx, c, k.sender, k.clientMessageID)
+	if errors.Is(err, mailbox.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up a client message of conversation %q/%q: %w", c.Tenant, c.ID, err)
+	}
+	row := &statev1.CommittedMessage{}
+	if err := proto.Unmarshal(b, row); err != nil {
+		return nil, fmt.Errorf("%w: look-up row of client message %q in conversation %q/%q: %w", mailbox.ErrCorrupt, k.clientMessageID, c.Tenant, c.ID, err)
+	}
+	if string(row.GetRequestDigest()) != string(k.digest[:]) {
+		return nil, fmt.Errorf("%w: client_message_id %q in conversation %q; use a new id for new content", ErrClientMessageReused, k.clientMessageID, c.ID)
+	}
+	return row, nil
+}
+
+// decide moves the head by compare-and-set. It reports false when the head has
+// to be read again: it moved, or it is not known whether it did.
+func (s *Service) decide(ctx context.Context, st *state, p *plan) (bool, error) {
+	c := st.conversation
+	b, err := p.next.encode(c)
+	if err != nil {
+		return false, err
+	}
+	switch err := s.cfg.Heads.CompareAndSetHead(ctx, c, st.revision, b, true); {
+	case err == nil:
+		st.head, st.revision = p.next, st.revision+1
+		if p.version != nil {
+			st.keepVersion(p.version)
+		}
+		return true, nil
+	case errors.Is(err, mailbox.ErrHeadMoved), errors.Is(err, mailbox.ErrOutcomeUnknown):
+		// When it was applied after all, the head read next has this record as
+		// pending, or its look-up row is written.
+		st.forget()
+		return false, nil
+	default:
+		st.forget()
+		return false, fmt.Errorf("move the head of conversation %q/%q: %w", c.Tenant, c.ID, err)
+	}
+}
+
+// stamp returns committed_at for a record after h.
+func (s *Service) stamp(c mailbox.Conversation, h *head) int64 {
+	now := max(s.cfg.Now().UnixMilli(), 1)
+	if h.committedAt <= now {
+		return now
+	}
+	if lead := time.Duration(h.committedAt-now) * time.Millisecond; lead > maxClockLead {
+		s.cfg.Logger.Warn("the conversation's last record is stamped far ahead of the clock; committed_at steps back",
+			"tenant", c.Tenant, "conversation", c.ID, "lead", lead)
+		return now
+	}
+	return h.committedAt
+}
+
+// fence returns the fencing epoch of a record after h.
+func fence(h *head, requested uint64) (uint64, error) {
+	current := max(h.fencingEpoch, 1)
+	if requested == 0 {
+		return current, nil
+	}
+	if requested < current {
+		return 0, fmt.Errorf("%w: the writer has %d, the conversation %d", ErrStaleFencingEpoch, requested, current)
+	}
+	return requested, nil
+}
+
+func (s *Service) putRow(ctx context.Context, c mailbox.Conversation, sender, clientMessageID string, row *statev1.CommittedMessage) error {
+	b, err := deterministic.Marshal(row)
+	if err != nil {
+		return fmt.Errorf("encode a look-up row: %w", err)
+	}
+	if err := s.cfg.Heads.PutCommitted(ctx, c, sender, clientMessageID, b); err != nil {
+		return fmt.Errorf("write a look-up row of conversation %q/%q: %w", c.Tenant, c.ID, err)
+	}
+	return nil
+}
