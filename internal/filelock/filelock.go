@@ -27,7 +27,7 @@ func TryLock(path string) (*File, error) {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
 	if err := tryLock(f); err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return &File{f}, nil
@@ -53,4 +53,4 @@ func Lock(ctx context.Context, path string, waiting func()) (*File, error) {
 
 // Unlock gives the lock back. The file stays: removing it would let two
 // processes hold locks on two files of the same name.
-func (l *File) Unlock() { l.f.Close() }
+func (l *File) Unlock() { _ = l.f.Close() }

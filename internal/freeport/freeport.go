@@ -11,12 +11,12 @@ import (
 // TIME_WAIT keeps the kernel from giving the same port to someone else before
 // the server listens on it.
 func Get() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return 0, err
 	}
 	defer l.Close()
-	out, err := net.Dial("tcp", l.Addr().String())
+	out, err := net.DialTCP("tcp", nil, address(l))
 	if err != nil {
 		return 0, err
 	}
@@ -26,7 +26,13 @@ func Get() (int, error) {
 		return 0, err
 	}
 	defer in.Close() // the listening side closes first: it keeps the TIME_WAIT
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return address(l).Port, nil
+}
+
+// address is a TCP listener's address.
+func address(l *net.TCPListener) *net.TCPAddr {
+	a, _ := l.Addr().(*net.TCPAddr)
+	return a
 }
 
 // Check tells whether a listener can have the loopback port.

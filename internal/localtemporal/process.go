@@ -137,7 +137,7 @@ func (o Options) startChild(cmd *exec.Cmd, stdout io.Writer) (*Server, error) {
 			return nil, err
 		}
 		s.free = func() {
-			file.Close()
+			_ = file.Close() // a log
 			lock.Unlock()
 		}
 		cmd.Stderr = io.MultiWriter(s.log, file)
@@ -161,7 +161,10 @@ func (s *Server) await(ctx context.Context, ready <-chan struct{}) error {
 		return nil
 	case <-s.child.Done():
 		s.free()
-		return fmt.Errorf("temporal server ended before it was ready (%v)%s", s.child.Err(), s.log.note())
+		if cause := s.child.Err(); cause != nil {
+			return fmt.Errorf("temporal server ended before it was ready: %w%s", cause, s.log.note())
+		}
+		return fmt.Errorf("temporal server ended before it was ready%s", s.log.note())
 	case <-t.C:
 		err = fmt.Errorf("temporal server isn't ready after %v%s", startTimeout, s.log.note())
 	case <-ctx.Done():

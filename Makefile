@@ -1,0 +1,83 @@
+# Laneway. `make` lists what it can do.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+OUT := .laneway
+TOOLS = $(shell scripts/tools.sh dir)
+# Flags for `laneway demo`, for example DEMO_FLAGS=--help
+DEMO_FLAGS ?=
+# Packages and flags for the tests: make test PKG=./watermark TEST_FLAGS='-run Takeover'
+PKG ?= ./...
+TEST_FLAGS ?=
+# Which benchmarks, and for how long each
+BENCH ?= .
+BENCHTIME ?= 1s
+
+##@ Use
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+
+.PHONY: build
+build: ## Build bin/laneway
+	@mkdir -p bin
+	go build -o bin/laneway ./cmd/laneway
+
+.PHONY: demo
+demo: build ## Run the demonstration (DEMO_FLAGS=...)
+	bin/laneway demo --data $(OUT)/demo $(DEMO_FLAGS)
+
+##@ Test
+
+.PHONY: test
+test: ## Run every test against real servers (PKG=..., TEST_FLAGS=...)
+	@scripts/packages.sh
+	@scripts/tools.sh install gotestsum
+	@go run ./tools/testservers
+	@PKG='$(PKG)' $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- scripts/test.sh $(TEST_FLAGS)
+
+.PHONY: test-short
+test-short: ## Run the tests that need no server, in under two minutes
+	@scripts/tools.sh install gotestsum
+	@$(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg -- -short $(TEST_FLAGS) $(PKG)
+
+.PHONY: test-race
+test-race: ## Run the tests that need no server under the race detector
+	@scripts/tools.sh install gotestsum
+	@$(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg -- -short -race -timeout 30m $(TEST_FLAGS) $(PKG)
+
+.PHONY: bench
+bench: ## Run the benchmarks and print their table (BENCH=..., BENCHTIME=...)
+	@scripts/tools.sh install benchstat
+	@mkdir -p $(OUT)
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -timeout 60m ./bench/ | tee $(OUT)/bench.txt
+	@$(TOOLS)/benchstat $(OUT)/bench.txt
+
+##@ Check and generate
+
+.PHONY: lint
+lint: ## Check format, correctness, determinism of workflows and known vulnerabilities
+	@scripts/lint.sh
+
+.PHONY: generate
+generate: ## Generate code from the protobuf files
+	@scripts/tools.sh install buf protoc-gen-go protoc-gen-connect-go
+	PATH="$(TOOLS):$$PATH" buf generate
+
+.PHONY: record-histories
+record-histories: ## Record the workflow histories that replay tests use anew
+	@go run ./tools/testservers
+	go test ./replaytests -run TestRecordHistories -count=1 -timeout 20m -record
+
+.PHONY: tools
+tools: ## Build the development tools into the cache
+	@scripts/tools.sh install
+
+.PHONY: clean
+clean: ## Remove what was built, and the data of demo and dev (the cache stays)
+	rm -rf bin $(OUT)

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs the tests of every package, and prints their events as JSON for
+# gotestsum. $PKG are the packages (default ./...); the arguments go to go test.
+#
+# Packages that start servers run one at a time, after the others: two brokers
+# and two measurements at once would tell nothing on a small machine.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+pkg=${PKG:-./...}
+status=0
+
+# run hides what isn't JSON and isn't an error: gotestsum takes each line of
+# standard error for one.
+run() {
+  go test -json -count=1 -timeout 45m "$@" 2> >(grep --line-buffered -v '^go: downloading ' >&2) || status=1
+}
+
+# A package's test binary shows what it starts by what it imports.
+all=$(go list $pkg) || exit 1
+servers=$(go list -test -f '{{if .ForTest}}{{$p := .ForTest}}{{range .Deps}}{{if eq . "github.com/laneway/laneway/internal/testservers"}}{{$p}}{{"\n"}}{{end}}{{end}}{{end}}' $pkg |
+  cat - <(echo "$all" | grep -E '/internal/(testservers|localtemporal)$') | sort -u | comm -12 - <(echo "$all" | sort))
+others=$(comm -23 <(echo "$all" | sort) <(echo "$servers"))
+
+if [ -n "$others" ]; then run "$@" $others; fi
+if [ -n "$servers" ]; then run -p 1 "$@" $servers; fi
+# The nested modules have tests of their own.
+if [ "$pkg" = ./... ]; then
+  for mod in $(git ls-files -co --exclude-standard '*/go.mod'); do
+    run -C "$(dirname "$mod")" "$@" ./...
+  done
+fi
+exit $status
