@@ -1,0 +1,238 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
+	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/membership"
+	"github.com/laneway/laneway/quarantine"
+	"github.com/laneway/laneway/records"
+)
+
+// item is one outbox record of a batch on its way.
+type item struct {
+	source *kgo.Record
+	record *logv1.OutboxRecord // nil once it is in quarantine or stale
+}
+
+func (i *item) conversation() mailbox.Conversation {
+	return mailbox.Conversation{Tenant: i.record.GetTenantId(), ID: i.record.GetConversationId()}
+}
+
+// process sees a batch through: when it returns true every dispatch of it is
+// acknowledged, and every bad record is in quarantine. Whatever fails is tried
+// again; false means that ctx ended.
+func (p *partition) process(ctx context.Context, batch []*kgo.Record) bool {
+	items := make([]item, len(batch))
+	for i, r := range batch {
+		items[i].source = r
+	}
+	var out []*kgo.Record
+	ok := p.retry(ctx, "decode and quarantine", func() error { return p.decode(ctx, items) }) &&
+		p.retry(ctx, "fencing", func() error { return p.fence(ctx, items) }) &&
+		p.retry(ctx, "membership snapshot", func() error { return p.prove(ctx, items) }) &&
+		p.retry(ctx, "plan and quarantine", func() (err error) { out, err = p.plan(ctx, items); return err }) &&
+		// From the first record on: a conversation's order on its shards' partitions
+		// stays, and what is there twice converges.
+		p.retry(ctx, "produce", func() error { return p.produce(ctx, out) })
+	if ok {
+		p.metrics.records.Add(float64(len(batch)))
+		p.metrics.dispatches.Add(float64(len(out)))
+	}
+	return ok
+}
+
+// retry calls f until it succeeds, and returns false when ctx ended.
+func (p *partition) retry(ctx context.Context, what string, f func() error) bool {
+	pause := backoff{base: p.c.cfg.RetryBackoff}
+	for {
+		err := f()
+		if err == nil {
+			if pause.tries > 0 {
+				p.metrics.waiting.Set(0)
+			}
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		p.metrics.retries.Inc()
+		p.metrics.waiting.Set(1)
+		// The first failure and every 16th: a long outage must not fill the log.
+		if pause.tries%16 == 0 {
+			p.c.cfg.Logger.Warn("outbox partition waits", "partition", p.number, "step", what, "attempt", pause.tries+1, "err", err)
+		}
+		if !pause.wait(ctx) {
+			return false
+		}
+	}
+}
+
+// decode fills in the records; a bad one goes to quarantine.
+func (p *partition) decode(ctx context.Context, items []item) error {
+	for i := range items {
+		it := &items[i]
+		if it.record != nil || it.source == nil {
+			continue
+		}
+		rec, err := records.DecodeOutbox(it.source.Value, p.c.cfg.Shards, it.source.Timestamp.UnixMilli())
+		if err == nil {
+			it.record = rec
+			continue
+		}
+		if err := p.quarantine(ctx, it, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quarantine puts the item away and takes it out of the batch.
+func (p *partition) quarantine(ctx context.Context, it *item, cause error) error {
+	bad, condemned := quarantine.From(cause, it.source.Topic, p.number, it.source.Offset, it.source.Value)
+	if !condemned {
+		return cause
+	}
+	if err := p.c.cfg.Quarantine.Put(ctx, bad); err != nil {
+		return err
+	}
+	p.c.cfg.Logger.Warn("ALERT: outbox record put into quarantine", "partition", p.number, "offset", it.source.Offset, "reason", bad.Reason, "detail", bad.Detail)
+	p.metrics.quarantined.Inc()
+	it.source, it.record = nil, nil
+	return nil
+}
+
+// fence decides which records are stale and makes the decisions durable. A
+// repetition decides the same.
+func (p *partition) fence(ctx context.Context, items []item) error {
+	asked := make([]mailbox.Conversation, 0, len(items))
+	for i := range items {
+		if items[i].record != nil {
+			asked = append(asked, items[i].conversation())
+		}
+	}
+	if missing := p.fences.Missing(asked); len(missing) > 0 {
+		rows, err := p.c.cfg.Fences.LoadOutboxFences(ctx, p.number, missing)
+		if err != nil {
+			return fmt.Errorf("load fences: %w", err)
+		}
+		p.fences.Loaded(missing, rows)
+	}
+	for i := range items {
+		it := &items[i]
+		if it.record == nil {
+			continue
+		}
+		drop, known := p.fences.Decide(it.conversation(), it.record.GetFencingEpoch(), it.source.Offset)
+		if !known {
+			return errors.New("a fence row left memory within its own batch") // unreachable: rows leave in Clean only
+		}
+		if drop {
+			p.metrics.stale.Inc()
+			it.source, it.record = nil, nil
+		}
+	}
+	// The replay horizon: a restart begins at the committed position.
+	horizon, known := p.c.commits.committed(p.number)
+	if !known {
+		horizon = 0
+	}
+	dirty := p.fences.Dirty(horizon)
+	if len(dirty) > 0 {
+		if err := p.c.cfg.Fences.PutOutboxFences(ctx, p.number, dirty); err != nil {
+			return fmt.Errorf("put fences: %w", err)
+		}
+	}
+	p.fences.Clean(dirty)
+	return nil
+}
+
+// prove checks that the frozen version of every group record can be had and is
+// what the record says.
+func (p *partition) prove(ctx context.Context, items []item) error {
+	for i := range items {
+		g := items[i].record.GetGroup()
+		if g.GetMemberCount() == 0 {
+			continue // not a group, or nobody to dispatch to
+		}
+		v := mailbox.GroupVersion{
+			Group:      mailbox.Group{Tenant: items[i].record.GetTenantId(), ID: g.GetGroupId()},
+			Generation: g.GetGeneration(), Version: g.GetMembershipVersion(),
+		}
+		_, err := p.c.cfg.Snapshots.Get(ctx, v, membership.Proof{
+			MemberCount:    g.GetMemberCount(),
+			TargetShards:   g.GetTargetShards(),
+			ManifestDigest: mailbox.Digest(g.GetManifestDigest()),
+		})
+		if err != nil {
+			return fmt.Errorf("outbox offset %d: %w", items[i].source.Offset, err)
+		}
+	}
+	return nil
+}
+
+// plan returns the records to produce, in order.
+func (p *partition) plan(ctx context.Context, items []item) ([]*kgo.Record, error) {
+	out := make([]*kgo.Record, 0, 2*len(items))
+	for i := range items {
+		it := &items[i]
+		if it.record == nil {
+			continue
+		}
+		dispatches, err := Plan(it.record, Source{p.number, it.source.Offset}, p.c.cfg.Shards)
+		if err != nil {
+			if err := p.quarantine(ctx, it, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		for _, d := range dispatches {
+			out = append(out, &kgo.Record{Topic: p.c.cfg.Topics.Dispatch, Partition: int32(d.Shard), Value: d.Encode()})
+		}
+	}
+	return out, nil
+}
+
+// produce appends the records and waits for all of them.
+func (p *partition) produce(ctx context.Context, out []*kgo.Record) error {
+	if len(out) == 0 {
+		return nil
+	}
+	wait := &acks{left: len(out), done: make(chan struct{})}
+	for _, r := range out {
+		// A copy: after a failed attempt the record is produced again.
+		c := *r
+		p.c.cl.Produce(ctx, &c, wait.ack)
+	}
+	select {
+	case <-wait.done:
+		return wait.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// acks counts acknowledgements.
+type acks struct {
+	mu   sync.Mutex
+	left int
+	err  error
+	done chan struct{}
+}
+
+func (a *acks) ack(_ *kgo.Record, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil && a.err == nil {
+		a.err = err
+	}
+	if a.left--; a.left == 0 {
+		close(a.done)
+	}
+}

@@ -1,0 +1,133 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/laneway/laneway/broker"
+)
+
+// verifyAll reads the position of every own partition and starts each as soon as
+// it is known to be good, however long the others take.
+func (c *Coordinator) verifyAll(ctx context.Context, workers *sync.WaitGroup) {
+	retry := backoff{base: c.cfg.RetryBackoff}
+	for {
+		c.mu.Lock()
+		pending := slices.Sorted(maps.Keys(c.unready))
+		c.mu.Unlock()
+		if len(pending) == 0 {
+			return
+		}
+		c.verify(ctx, pending, workers)
+		c.mu.Lock()
+		left := len(c.unready)
+		c.mu.Unlock()
+		if left == 0 || !retry.wait(ctx) {
+			return
+		}
+	}
+}
+
+func (c *Coordinator) verify(ctx context.Context, pending []int32, workers *sync.WaitGroup) {
+	topic := c.cfg.Topics.Outbox
+	positions, err := c.readPositions(ctx, topic)
+	if err != nil {
+		for _, number := range pending {
+			c.setUnready(number, err)
+		}
+		return
+	}
+	for _, number := range pending {
+		start, end, position, err := positions.of(topic, number)
+		if err != nil {
+			c.setUnready(number, err)
+			continue
+		}
+		p := newPartition(c, number, position)
+		if position < start || position > end {
+			c.setUnready(number, nil)
+			c.stop(p, &broker.TruncatedError{Topic: topic, Partition: number, Offset: position, Start: start, End: end})
+			continue
+		}
+		c.mu.Lock()
+		c.partitions[number] = p
+		delete(c.unready, number)
+		c.mu.Unlock()
+		p.metrics.lag.Set(float64(end - position))
+		workers.Go(func() { p.run(ctx) })
+		c.cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {number: kgo.NoResetOffset().At(position)}})
+	}
+}
+
+func (c *Coordinator) setUnready(number int32, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		delete(c.unready, number)
+	} else {
+		c.unready[number] = broker.Classify(err)
+	}
+}
+
+// positions are what the broker says of all partitions.
+type positions struct {
+	starts, ends kadm.ListedOffsets
+	committed    kadm.OffsetResponses
+	partial      error // why a partition may be missing from starts or ends
+}
+
+func (c *Coordinator) readPositions(ctx context.Context, topic string) (*positions, error) {
+	var ps positions
+	for _, list := range []struct {
+		dst *kadm.ListedOffsets
+		ask func(context.Context, ...string) (kadm.ListedOffsets, error)
+	}{{&ps.starts, c.adm.ListStartOffsets}, {&ps.ends, c.adm.ListEndOffsets}} {
+		listed, err := list.ask(ctx, topic)
+		// Some brokers may be down while others serve their partitions.
+		var shards *kadm.ShardErrors
+		if err != nil && (!errors.As(err, &shards) || len(listed) == 0) {
+			return nil, fmt.Errorf("read the bounds of %s: %w", topic, broker.Classify(err))
+		}
+		*list.dst, ps.partial = listed, errors.Join(ps.partial, err)
+	}
+	var err error
+	if ps.committed, err = c.adm.FetchOffsetsForTopics(ctx, ConsumerGroup, topic); err != nil {
+		return nil, fmt.Errorf("read the committed positions of %s: %w", topic, broker.Classify(err))
+	}
+	return &ps, nil
+}
+
+// of returns a partition's bounds and where to begin: the committed offset, or
+// the log's first when none was ever committed.
+func (ps *positions) of(topic string, partition int32) (start, end, position int64, err error) {
+	for _, l := range []struct {
+		dst    *int64
+		listed kadm.ListedOffsets
+	}{{&start, ps.starts}, {&end, ps.ends}} {
+		o, ok := l.listed.Lookup(topic, partition)
+		switch {
+		case !ok && ps.partial != nil:
+			return 0, 0, 0, ps.partial
+		case !ok:
+			return 0, 0, 0, broker.ErrTopicMissing
+		case o.Err != nil:
+			return 0, 0, 0, o.Err
+		}
+		*l.dst = o.Offset
+	}
+	at, ok := ps.committed.Lookup(topic, partition)
+	switch {
+	case ok && at.Err != nil:
+		return 0, 0, 0, at.Err
+	case ok && at.At >= 0:
+		return start, end, at.At, nil
+	}
+	return start, end, start, nil
+}
