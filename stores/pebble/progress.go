@@ -1,0 +1,385 @@
+package pebble
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/laneway/laneway/mailbox"
+)
+
+// unfinished caches what marking needs of begun dispatches. It holds at most
+// unfinishedLimit of them; what is not in it is read from the store.
+type unfinished map[mailbox.DispatchID]*begun
+
+const unfinishedLimit = 1 << 16
+
+type begun struct {
+	seq        mailbox.Seq
+	digest     mailbox.Digest
+	unexpanded bool
+	manifest   mailbox.Manifest
+	marks      mailbox.ChunkSet
+	missing    int // chunks not marked
+}
+
+func newBegun(p *mailbox.DispatchProgress) *begun {
+	g := &begun{seq: p.Seq, digest: p.PayloadDigest, unexpanded: p.Unexpanded, manifest: p.Manifest}
+	n := g.manifest.Chunks()
+	g.marks = mailbox.NewChunkSet(n)
+	for i := range n {
+		if p.Marks.Has(i) {
+			g.marks.Add(i)
+		} else {
+			g.missing++
+		}
+	}
+	return g
+}
+
+func (u unfinished) put(id mailbox.DispatchID, g *begun) {
+	if !g.unexpanded && g.missing == 0 {
+		delete(u, id)
+		return
+	}
+	if _, known := u[id]; !known && len(u) >= unfinishedLimit {
+		for other := range u {
+			delete(u, other)
+			break
+		}
+	}
+	u[id] = g
+}
+
+// begun returns what is known of a dispatch, nil if it never began.
+func (s *Store) begun(sh *shard, id mailbox.DispatchID) (*begun, error) {
+	if g := sh.unfinished[id]; g != nil {
+		return g, nil
+	}
+	p, err := s.lookup(sh.n, id)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	return newBegun(p), nil
+}
+
+// lookup reads a dispatch's progress, nil if it is unknown. Most look-ups are
+// for unknown ones: one read that the bloom filters answer.
+func (s *Store) lookup(n mailbox.Shard, id mailbox.DispatchID) (*mailbox.DispatchProgress, error) {
+	var buf [32]byte
+	v, closer, err := s.db.Get(appendDispatchKey(buf[:0], n, id))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, corrupt("pebble: look up a dispatch", err)
+	}
+	bad := len(v) != 8
+	seq := mailbox.Seq(0)
+	if !bad {
+		seq = mailbox.Seq(binary.BigEndian.Uint64(v))
+	}
+	if err := closer.Close(); err != nil {
+		return nil, corrupt("pebble: look up a dispatch", err)
+	}
+	if bad {
+		return nil, fmt.Errorf("%w: the index row of dispatch %s", mailbox.ErrCorrupt, id)
+	}
+	lower := appendProgressKey(nil, n, seq, progressPartRow)
+	var found *mailbox.DispatchProgress
+	err = s.scanProgress(lower, appendProgressKey(nil, n, seq, progressPartMarks+1), func(p *mailbox.DispatchProgress) bool {
+		found = p
+		return false
+	})
+	if err == nil && (found == nil || found.Dispatch != id) {
+		err = fmt.Errorf("%w: dispatch %s is indexed at %s, which holds another or none", mailbox.ErrCorrupt, id, seq)
+	}
+	return found, err
+}
+
+// scanProgress calls f for the dispatches between two keys: a dispatch's three
+// rows lie side by side.
+func (s *Store) scanProgress(lower, upper []byte, f func(*mailbox.DispatchProgress) bool) error {
+	var p *mailbox.DispatchProgress
+	stopped := false
+	err := s.scanRange(lower, upper, func(key, value []byte) (bool, error) {
+		if len(key) != 1+4+8+1 {
+			return false, fmt.Errorf("%w: progress key %x", mailbox.ErrCorrupt, key)
+		}
+		seq := mailbox.Seq(binary.BigEndian.Uint64(key[5:]))
+		part := key[13]
+		if part == progressPartRow {
+			if p != nil && !f(p) {
+				p, stopped = nil, true
+				return false, nil
+			}
+			p = &mailbox.DispatchProgress{Seq: seq}
+			return true, decodeProgress(value, p)
+		}
+		if p == nil || p.Seq != seq {
+			return false, fmt.Errorf("%w: progress at %s has no first row", mailbox.ErrCorrupt, seq)
+		}
+		return true, decodeProgressPart(p, part, value)
+	})
+	if err == nil && p != nil && !stopped {
+		f(p)
+	}
+	return err
+}
+
+func decodeProgressPart(p *mailbox.DispatchProgress, part byte, value []byte) (err error) {
+	switch part {
+	case progressPartSeen:
+		if len(value) != 16 {
+			return fmt.Errorf("%w: the last-seen row at %s", mailbox.ErrCorrupt, p.Seq)
+		}
+		p.LastOffset = int64(binary.BigEndian.Uint64(value))
+		p.LastSeen = int64(binary.BigEndian.Uint64(value[8:]))
+	case progressPartMarks:
+		p.Marks, err = decodeMarks(value, p.Manifest.Chunks())
+	default:
+		err = fmt.Errorf("%w: progress part %d at %s", mailbox.ErrCorrupt, part, p.Seq)
+	}
+	return err
+}
+
+// LookupDispatches implements mailbox.ShardStore.
+func (s *Store) LookupDispatches(ctx context.Context, n mailbox.Shard, ids []mailbox.DispatchID) ([]*mailbox.DispatchProgress, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	if err := s.checkShard(n); err != nil {
+		return nil, err
+	}
+	out := make([]*mailbox.DispatchProgress, len(ids))
+	for i, id := range ids {
+		p, err := s.lookup(n, id)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = p
+	}
+	return out, nil
+}
+
+// ScanProgress implements mailbox.ShardStore. It reads one snapshot; f may call
+// the store.
+func (s *Store) ScanProgress(ctx context.Context, n mailbox.Shard, after mailbox.Seq, f func(*mailbox.DispatchProgress) bool) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	if err := s.checkShard(n); err != nil {
+		return err
+	}
+	stopped := error(nil)
+	lower := appendProgressKey(nil, n, after, progressPartMarks+1)
+	err := s.scanProgress(lower, prefixEnd(shardKey(tableProgress, n)), func(p *mailbox.DispatchProgress) bool {
+		if stopped = ctx.Err(); stopped != nil {
+			return false
+		}
+		return f(p)
+	})
+	return errors.Join(err, stopped)
+}
+
+// Begin implements mailbox.ShardStore: all of a batch or nothing. It does not
+// sync: the log puts it before every later durable write (package comment).
+func (s *Store) Begin(ctx context.Context, own mailbox.Ownership, b mailbox.BeginBatch) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	sh, err := s.owned(own)
+	if err != nil {
+		return err
+	}
+	defer sh.ownership.RUnlock()
+	sh.begin.Lock()
+	defer sh.begin.Unlock()
+	w := s.db.NewBatch()
+	staged := make(map[mailbox.DispatchID]*begun, len(b.Progress))
+	err = s.stageBegin(sh, w, &b, staged)
+	if err != nil || w.Empty() {
+		return errors.Join(err, w.Close())
+	}
+	if err := s.commit(w, false); err != nil {
+		return err
+	}
+	for id, g := range staged {
+		sh.unfinished.put(id, g)
+	}
+	sh.raiseFrontier(b.Frontier)
+	return nil
+}
+
+func (s *Store) stageBegin(sh *shard, w *pebble.Batch, b *mailbox.BeginBatch, staged map[mailbox.DispatchID]*begun) error {
+	for i := range b.Fences {
+		f := &b.Fences[i]
+		if err := f.Conversation.Check(); err != nil {
+			return err
+		}
+		_ = w.Set(fenceKey(tableFence, uint32(sh.n), f.Conversation), encodeFence(f), nil)
+	}
+	for i := range b.Progress {
+		if err := s.stageProgress(sh, w, &b.Progress[i], staged); err != nil {
+			return fmt.Errorf("begin dispatch %s of shard %d: %w", b.Progress[i].Dispatch, sh.n, err)
+		}
+	}
+	for i := range b.Repeats {
+		r := &b.Repeats[i]
+		known := staged[r.Dispatch]
+		if known == nil {
+			var err error
+			if known, err = s.begun(sh, r.Dispatch); err != nil {
+				return err
+			}
+		}
+		if known == nil || known.seq != r.Seq {
+			return fmt.Errorf("begin: a repeat of dispatch %s at %s: %w", r.Dispatch, r.Seq, mailbox.ErrNotFound)
+		}
+		mergeSeen(w, sh.n, r.Seq, r.Offset, r.SeenAt)
+	}
+	if b.Frontier > 0 {
+		mergeFrontier(w, sh.n, b.Frontier)
+	}
+	return nil
+}
+
+// stageProgress writes a dispatch that is new, or whose expansion is new, and
+// compares one that is known.
+func (s *Store) stageProgress(sh *shard, w *pebble.Batch, p *mailbox.DispatchProgress, staged map[mailbox.DispatchID]*begun) error {
+	if p.Seq.Epoch() == 0 {
+		return fmt.Errorf("%w: seq %s is before every epoch", mailbox.ErrSeqRange, p.Seq)
+	}
+	known := staged[p.Dispatch]
+	if known == nil {
+		var err error
+		if known, err = s.begun(sh, p.Dispatch); err != nil {
+			return err
+		}
+	}
+	if known != nil {
+		switch {
+		case known.seq != p.Seq:
+			return fmt.Errorf("%w: it began at %s, not at %s", mailbox.ErrManifestMismatch, known.seq, p.Seq)
+		case known.digest != p.PayloadDigest:
+			return fmt.Errorf("%w: it began with payload digest %s", mailbox.ErrManifestMismatch, known.digest)
+		case p.Unexpanded:
+			return nil // what is known is as good or better
+		case !known.unexpanded:
+			if !known.manifest.Equal(&p.Manifest) {
+				return fmt.Errorf("%w: it began with %d entries in %d chunks, now %d in %d", mailbox.ErrManifestMismatch,
+					known.manifest.Entries, known.manifest.Chunks(), p.Manifest.Entries, p.Manifest.Chunks())
+			}
+			return nil
+		}
+	}
+	row := encodeProgress(p)
+	op := w.SetDeferred(1+4+8+1, len(row))
+	appendProgressKey(op.Key[:0], sh.n, p.Seq, progressPartRow)
+	copy(op.Value, row)
+	_ = op.Finish()
+	mergeSeen(w, sh.n, p.Seq, p.LastOffset, p.LastSeen)
+	if known == nil {
+		op = w.SetDeferred(1+4+len(p.Dispatch), 8)
+		appendDispatchKey(op.Key[:0], sh.n, p.Dispatch)
+		binary.BigEndian.PutUint64(op.Value, uint64(p.Seq))
+		_ = op.Finish()
+	}
+	fresh := *p
+	fresh.Marks = nil
+	staged[p.Dispatch] = newBegun(&fresh)
+	return nil
+}
+
+func mergeSeen(w *pebble.Batch, n mailbox.Shard, seq mailbox.Seq, offset, at int64) {
+	op := w.MergeDeferred(1+4+8+1, 16)
+	appendProgressKey(op.Key[:0], n, seq, progressPartSeen)
+	binary.BigEndian.PutUint64(op.Value, uint64(offset))
+	binary.BigEndian.PutUint64(op.Value[8:], uint64(at))
+	_ = op.Finish()
+}
+
+// MarkChunks implements mailbox.ShardStore. It does not sync: the log puts the
+// marks before the W that relies on them.
+func (s *Store) MarkChunks(ctx context.Context, own mailbox.Ownership, chunks []mailbox.Durable) ([]mailbox.Marked, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	sh, err := s.owned(own)
+	if err != nil {
+		return nil, err
+	}
+	defer sh.ownership.RUnlock()
+	sh.begin.Lock()
+	defer sh.begin.Unlock()
+	marked := make([]mailbox.Marked, len(chunks))
+	staged := make(map[mailbox.DispatchID]*marking, len(chunks))
+	for i, d := range chunks {
+		ref := d.Chunk()
+		if err := s.stageMark(sh, ref, staged); err != nil {
+			return nil, fmt.Errorf("mark %s: %w", ref, err)
+		}
+		marked[i] = mailbox.NewMarked(ref)
+	}
+	w := s.db.NewBatch()
+	for _, m := range staged {
+		if len(m.add) == 0 {
+			continue
+		}
+		_ = w.Merge(appendProgressKey(nil, sh.n, m.of.seq, progressPartMarks), encodeMarks(m.set), nil)
+	}
+	if w.Empty() {
+		return marked, w.Close()
+	}
+	if err := s.commit(w, false); err != nil {
+		return nil, err
+	}
+	for id, m := range staged {
+		for _, i := range m.add {
+			m.of.marks.Add(i)
+			m.of.missing--
+		}
+		sh.unfinished.put(id, m.of)
+	}
+	return marked, nil
+}
+
+// marking is what one call adds to a dispatch.
+type marking struct {
+	of  *begun
+	set mailbox.ChunkSet
+	add []int
+}
+
+func (s *Store) stageMark(sh *shard, ref mailbox.ChunkRef, staged map[mailbox.DispatchID]*marking) error {
+	m := staged[ref.Dispatch]
+	if m == nil {
+		g, err := s.begun(sh, ref.Dispatch)
+		if err != nil {
+			return err
+		}
+		if g == nil {
+			return fmt.Errorf("%w: the dispatch never began", mailbox.ErrUnknownChunk)
+		}
+		m = &marking{of: g, set: mailbox.NewChunkSet(g.manifest.Chunks())}
+		staged[ref.Dispatch] = m
+	}
+	if ref.Shard != sh.n || ref.Seq != m.of.seq {
+		return fmt.Errorf("%w: the dispatch began in shard %d at %s", mailbox.ErrUnknownChunk, sh.n, m.of.seq)
+	}
+	i, ok := m.of.manifest.ChunkNumber(ref.Lane, ref.Index)
+	if !ok {
+		return mailbox.ErrUnknownChunk
+	}
+	if !m.of.marks.Has(i) && !m.set.Has(i) {
+		m.set.Add(i)
+		m.add = append(m.add, i)
+	}
+	return nil
+}
