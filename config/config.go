@@ -85,7 +85,7 @@ var fields = []field{
 	{"listen", "127.0.0.1:7480", "address of the API, metrics and health"},
 	{"shards", 2, "partitions of the user space; can never change once there is data"},
 	{"outbox_partitions", 64, "partitions of the outbox topic; can never change once there is data"},
-	{"retention_days", 7, "days a mailbox entry is kept after its message's day, 1 to 29"},
+	{"retention_days", 14, "days a mailbox entry is kept after its message's day, 1 to 29"},
 	{"lease", 10 * time.Second, "how long a shard stays owned without renewal"},
 	{"shutdown_timeout", 20 * time.Second, "how long a clean stop may take before it is cut short"},
 

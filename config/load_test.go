@@ -96,7 +96,7 @@ func TestWhatIsWrongIsNamedWithItsSourceAndFix(t *testing.T) {
 		`shards (file): want a whole number, got "two"; for example 2`,
 		"LANEWAY_TURNS (environment): no such setting; remove it; `laneway config` lists every setting",
 		`lease (environment): want a time with its unit (500ms, 30s, 2h), got "10"; for example 10s`,
-		`retention_days (flag): want a whole number, got "soon"; for example 7`,
+		`retention_days (flag): want a whole number, got "soon"; for example 14`,
 	}, problems(t, err))
 
 	_, err = Load(Input{

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/laneway/laneway/api/reason"
+	"github.com/laneway/laneway/client"
+	"github.com/laneway/laneway/config"
+)
+
+// Exit codes. They are part of the CLI's interface.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitRefused     = 4
+	exitInterrupted = 130
+)
+
+const exitCodesHelp = `Exit codes:
+  0    done
+  1    failed
+  2    wrong flags, arguments, input or configuration; nothing was done
+  3    no node answers at --server
+  4    the node refused; the message begins with the stable reason
+  130  interrupted before the work was done`
+
+// usageError is wrong flags, arguments or input.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exit reports an error, with what to do next, and returns the exit code.
+func (a *app) exit(ctx context.Context, command string, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(a.err, "interrupted")
+		return exitInterrupted
+	}
+	fmt.Fprintf(a.err, "laneway: %v\n", err)
+	var e *client.Error
+	var bad *config.Error
+	switch {
+	case errors.As(err, &e):
+		if next := a.next(e); next != "" {
+			fmt.Fprintf(a.err, "Next: %s\n", next)
+		}
+		if e.Reason == client.Unreachable || e.Reason == client.NotLaneway {
+			return exitUnreachable
+		}
+		return exitRefused
+	case errors.As(err, &bad):
+		return exitUsage
+	case errors.As(err, new(usageError)), !a.started:
+		fmt.Fprintf(a.err, "Next: %s --help\n", command)
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// next says what a user can do about a refusal.
+func (a *app) next(e *client.Error) string {
+	switch e.Reason {
+	case client.Unreachable:
+		return "start a node with `laneway dev`, or name a running one with --server or LANEWAY_SERVER"
+	case client.NotLaneway:
+		return "something else listens there; check --server and LANEWAY_SERVER"
+	case reason.CursorExpired:
+		if e.OldestCursor != "" {
+			return "entries after that position are gone (trimmed, or past the retention); go on with what is left: --cursor " + e.OldestCursor
+		}
+		return "entries after that position are gone; the client must rebuild its state"
+	case reason.CursorInvalid:
+		return "use the cursor as an earlier pull with the same --tenant and --user printed it, or none"
+	case reason.GroupUnknown, reason.GroupEmpty:
+		return "add members with `laneway group join GROUP USER…` or `laneway group import FILE --group GROUP`; check --tenant"
+	case reason.ClientMessageReused:
+		return "leave --client-message-id out, or choose a new one"
+	case reason.ShardMoved, reason.LaneOpening, reason.ShuttingDown:
+		return "`laneway shards` shows who owns the shard; try again"
+	case reason.LaneRefused, reason.StoreFailed, reason.Internal:
+		return "look at the node's log and at `laneway shards --lanes`"
+	case reason.EngineUnavailable:
+		return "check that Temporal runs; mailboxes are served without it"
+	case reason.LogUnavailable, reason.Unfinished, reason.Conflict:
+		return "run the same command again with the same --client-message-id; nothing is done twice"
+	}
+	return ""
+}
