@@ -32,7 +32,11 @@ func freePort(ip string) (int, error) {
 		return 0, err
 	}
 	defer l.Close()
-	out, err := net.Dial("tcp", l.Addr().String())
+	address, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0, fmt.Errorf("listener on %v", l.Addr())
+	}
+	out, err := net.DialTCP("tcp", nil, address)
 	if err != nil {
 		return 0, err
 	}
@@ -42,5 +46,5 @@ func freePort(ip string) (int, error) {
 		return 0, err
 	}
 	defer in.Close() // the listening side closes first: it keeps the TIME_WAIT
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return address.Port, nil
 }
