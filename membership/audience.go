@@ -170,7 +170,7 @@ func (c *NodeCache) load(ctx context.Context, m *Version, k bitmapKey) (*Audienc
 	if err := d.extend(ctx, c.rows.Store, c.shardCount, m.SlotHighWater); err != nil {
 		return nil, err
 	}
-	a, err := d.expand(bm)
+	a, err := d.expand(bm.Slots())
 	if errors.Is(err, errMissingSlot) {
 		d.reset()
 		return nil, unavailable(d.name(), err)
@@ -178,7 +178,6 @@ func (c *NodeCache) load(ctx context.Context, m *Version, k bitmapKey) (*Audienc
 	if err != nil {
 		return nil, err
 	}
-	d.last, d.lastBitmap = a, bm
 	c.mu.Lock()
 	c.directories.put(dk, d, 1+len(d.rows))
 	c.audiences.put(k, a, 1+a.Members)

@@ -21,10 +21,10 @@ type directory struct {
 	mu      sync.Mutex
 	rows    []directoryRow
 	covered uint32 // every slot below it that the shard has is in rows
-	// last is the audience built last and its bitmap: the next version's
-	// audience is made from it.
-	last       *Audience
-	lastBitmap *Bitmap
+	// last is the audience built last and its slots: the next version's audience
+	// is made from it.
+	last      *Audience
+	lastSlots []uint32
 }
 
 type directoryRow struct {
@@ -76,7 +76,7 @@ func (d *directory) extend(ctx context.Context, store mailbox.MembershipStore, s
 
 // reset forgets the rows: one that should be there was not.
 func (d *directory) reset() {
-	d.rows, d.covered, d.last, d.lastBitmap = nil, 0, nil, nil
+	d.rows, d.covered, d.last, d.lastSlots = nil, 0, nil, nil
 }
 
 func (d *directory) find(slot uint32) (*directoryRow, error) {
@@ -87,14 +87,22 @@ func (d *directory) find(slot uint32) (*directoryRow, error) {
 	return &d.rows[i], nil
 }
 
-// expand turns a bitmap into its audience.
-func (d *directory) expand(bm *Bitmap) (*Audience, error) {
+// expand turns a bitmap's slots into their audience.
+func (d *directory) expand(slots []uint32) (a *Audience, err error) {
 	if d.last != nil {
-		if a, err := d.patch(bm); a != nil || err != nil {
-			return a, err
-		}
+		a, err = d.patch(slots)
 	}
-	slots := bm.Slots()
+	if a == nil && err == nil {
+		a, err = d.build(slots)
+	}
+	if err == nil {
+		d.last, d.lastSlots = a, slots
+	}
+	return a, err
+}
+
+// build makes the audience from nothing but the rows.
+func (d *directory) build(slots []uint32) (*Audience, error) {
 	rows := make([]*directoryRow, len(slots))
 	var sizes [mailbox.LaneCount]int
 	at := 0 // both are ascending: one walk
@@ -125,16 +133,29 @@ const patchMax = 16
 // patch makes the audience from the last one when few slots differ: a room
 // with a join for every message then copies one lane, not all. It answers nil
 // when building afresh is better.
-func (d *directory) patch(bm *Bitmap) (*Audience, error) {
-	n, old := bm.set.GetCardinality(), d.lastBitmap.set.GetCardinality()
-	common := bm.set.AndCardinality(d.lastBitmap.set)
-	if (n-common)+(old-common) > patchMax {
-		return nil, nil
+func (d *directory) patch(slots []uint32) (*Audience, error) {
+	var diff [patchMax]uint32
+	n := 0
+	for i, j := 0, 0; i < len(slots) || j < len(d.lastSlots); {
+		if n == patchMax {
+			return nil, nil
+		}
+		switch {
+		case j == len(d.lastSlots) || (i < len(slots) && slots[i] < d.lastSlots[j]):
+			diff[n] = slots[i]
+			n++
+			i++
+		case i == len(slots) || slots[i] > d.lastSlots[j]:
+			diff[n] = d.lastSlots[j]
+			n++
+			j++
+		default:
+			i++
+			j++
+		}
 	}
-	diff := bm.set.Clone()
-	diff.Xor(d.lastBitmap.set)
-	a := &Audience{Members: int(n), Lanes: d.last.Lanes}
-	for _, slot := range diff.ToArray() {
+	a := &Audience{Members: len(slots), Lanes: d.last.Lanes}
+	for _, slot := range diff[:n] {
 		r, err := d.find(slot)
 		if err != nil {
 			return nil, err
@@ -142,10 +163,10 @@ func (d *directory) patch(bm *Bitmap) (*Audience, error) {
 		lane := a.Lanes[r.lane]
 		i := sort.Search(len(lane), func(i int) bool { return lane[i].Slot >= slot })
 		changed := append(make([]Member, 0, len(lane)+1), lane[:i]...)
-		if bm.Has(slot) {
-			changed = append(changed, r.Member)
+		if i < len(lane) && lane[i].Slot == slot {
+			i++ // it left
 		} else {
-			i++ // it was there: leave it out
+			changed = append(changed, r.Member)
 		}
 		a.Lanes[r.lane] = append(changed, lane[i:]...)
 	}
