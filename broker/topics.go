@@ -107,7 +107,7 @@ func EnsureTopics(ctx context.Context, cl *kgo.Client, c TopicsConfig) error {
 				return err
 			}
 			// Another node may have won the race with other settings.
-			d, err = describe(ctx, adm, want.name)
+			d, err = describeNew(ctx, adm, want.name)
 		}
 		if err != nil {
 			return err
@@ -117,6 +117,24 @@ func EnsureTopics(ctx context.Context, cl *kgo.Client, c TopicsConfig) error {
 		}
 	}
 	return nil
+}
+
+// describeNew waits until a topic that was just created is known: the client's
+// metadata and those of a cluster's brokers follow a little later.
+func describeNew(ctx context.Context, adm *kadm.Client, name string) (*TopicState, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		d, err := describe(ctx, adm, name)
+		if !errors.Is(err, ErrTopicMissing) {
+			return d, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 func create(ctx context.Context, adm *kadm.Client, want topicWant, c TopicsConfig) error {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/laneway/laneway/broker"
@@ -98,7 +99,11 @@ func (c *Coordinator) readPositions(ctx context.Context, topic string) (*positio
 		*list.dst, ps.partial = listed, errors.Join(ps.partial, err)
 	}
 	var err error
-	if ps.committed, err = c.adm.FetchOffsetsForTopics(ctx, ConsumerGroup, topic); err != nil {
+	ps.committed, err = c.adm.FetchOffsetsForTopics(ctx, ConsumerGroup, topic)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		err = nil // nothing was ever committed; not every broker answers with empty offsets
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read the committed positions of %s: %w", topic, broker.Classify(err))
 	}
 	return &ps, nil

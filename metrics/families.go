@@ -30,9 +30,6 @@ var batches = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000}
 var families = []Family{
 	{"laneway_commits_total", Counter, []string{"outcome"}, "Commits by outcome: ok, duplicate, refused, failed.", nil},
 	{"laneway_commit_duration_seconds", Histogram, nil, "Time from a commit's arrival to the broker's acknowledgement and the cleared head.", seconds},
-	{"laneway_outbox_lag_records", Gauge, []string{"partition"}, "Outbox records the coordinator has not planned yet.", nil},
-	{"laneway_fanout_records_total", Counter, []string{"outcome"}, "Outbox records by outcome: dispatched, empty, stale_epoch, quarantined.", nil},
-	{"laneway_fanout_dispatch_records_total", Counter, []string{"shard"}, "Dispatch records produced to a shard.", nil},
 	{"laneway_snapshot_cache_total", Counter, []string{"outcome"}, "Membership snapshot look-ups: hit, miss, unavailable.", nil},
 	{"laneway_quota_decisions_total", Counter, []string{"outcome"}, "Quota decisions: allowed, delayed, refused.", nil},
 	{"laneway_quarantined_total", Counter, []string{"reason"}, "Records put into quarantine, by reason.", nil},
@@ -76,7 +73,6 @@ func Families() []Family { return append([]Family(nil), families...) }
 // Closed sets of label values. A value outside its set is counted as "other".
 var allowed = map[string][]string{
 	"laneway_commits_total":         {"ok", "duplicate", "refused", "failed"},
-	"laneway_fanout_records_total":  {"dispatched", "empty", "stale_epoch", "quarantined"},
 	"laneway_snapshot_cache_total":  {"hit", "miss", "unavailable"},
 	"laneway_quota_decisions_total": {"allowed", "delayed", "refused"},
 	"laneway_quarantined_total": {

@@ -36,7 +36,6 @@ type Metrics struct {
 	OpenWatches    prometheus.Gauge
 
 	Commits       Outcomes
-	FanoutRecords Outcomes
 	SnapshotCache Outcomes
 	Quota         Outcomes
 	Quarantined   Outcomes
@@ -77,7 +76,6 @@ func New(o Options) *Metrics {
 	m.PulledEntries = m.counters["laneway_pulled_entries_total"].WithLabelValues()
 	m.OpenWatches = m.gauges["laneway_watch_streams"].WithLabelValues()
 	m.Commits = m.outcomes("laneway_commits_total")
-	m.FanoutRecords = m.outcomes("laneway_fanout_records_total")
 	m.SnapshotCache = m.outcomes("laneway_snapshot_cache_total")
 	m.Quota = m.outcomes("laneway_quota_decisions_total")
 	m.Quarantined = m.outcomes("laneway_quarantined_total")
@@ -135,7 +133,6 @@ func (o Outcomes) Add(outcome string, n int) {
 // Shard is the collectors of one shard.
 type Shard struct {
 	DispatchLag          prometheus.Gauge
-	DispatchRecords      prometheus.Counter
 	AdmittedHot          prometheus.Counter
 	AdmittedWorkflow     prometheus.Counter
 	Duplicates           prometheus.Counter
@@ -181,7 +178,6 @@ func (m *Metrics) Shard(shard int) *Shard {
 	timer := func(name string) prometheus.Observer { return m.timers[name].WithLabelValues(n) }
 	s := &Shard{
 		DispatchLag:          gauge("laneway_dispatch_lag_records"),
-		DispatchRecords:      counter("laneway_fanout_dispatch_records_total"),
 		AdmittedHot:          counter("laneway_dispatches_admitted_total", "hot"),
 		AdmittedWorkflow:     counter("laneway_dispatches_admitted_total", "workflow"),
 		Duplicates:           counter("laneway_dispatch_duplicates_total"),
@@ -221,14 +217,6 @@ func (s *Shard) Lane(lane, unfinished int, stalled time.Duration) {
 	}
 	s.laneStall[lane].Set(stalled.Seconds())
 	s.laneUnfinished[lane].Set(float64(unfinished))
-}
-
-// OutboxLag returns the lag gauge of an outbox partition.
-func (m *Metrics) OutboxLag(partition int) prometheus.Gauge {
-	if partition < 0 || partition >= m.options.OutboxPartitions {
-		panic(fmt.Sprintf("metrics: outbox partition %d of %d", partition, m.options.OutboxPartitions)) // a defect of the caller
-	}
-	return m.gauges["laneway_outbox_lag_records"].WithLabelValues(strconv.Itoa(partition))
 }
 
 // WorkflowStart counts a start of a kind: dispatch, attach or slow.

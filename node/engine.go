@@ -1,0 +1,80 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/laneway/laneway/activities"
+	"github.com/laneway/laneway/ingest"
+	"github.com/laneway/laneway/mailbox"
+)
+
+// errNoEngine: Temporal has not been reached yet. Shards keep their obligations
+// and try again.
+var errNoEngine = errors.New("Temporal is not connected yet")
+
+// lateEngine is the engine that shards are given at once and that starts to
+// work when Temporal is reached.
+type lateEngine struct{ engine atomic.Pointer[ingest.Engine] }
+
+func (l *lateEngine) set(e ingest.Engine) { l.engine.Store(&e) }
+
+func (l *lateEngine) get() (ingest.Engine, error) {
+	if e := l.engine.Load(); e != nil {
+		return *e, nil
+	}
+	return nil, errNoEngine
+}
+
+// StartDispatch implements ingest.Engine.
+func (l *lateEngine) StartDispatch(ctx context.Context, w ingest.DispatchWork) error {
+	e, err := l.get()
+	if err != nil {
+		return err
+	}
+	return e.StartDispatch(ctx, w)
+}
+
+// AttachDispatch implements ingest.Engine.
+func (l *lateEngine) AttachDispatch(ctx context.Context, w ingest.DispatchWork, unmarked map[mailbox.Lane][]int) error {
+	e, err := l.get()
+	if err != nil {
+		return err
+	}
+	return e.AttachDispatch(ctx, w, unmarked)
+}
+
+// StartSlow implements ingest.Engine.
+func (l *lateEngine) StartSlow(ctx context.Context, s ingest.SlowChunks) error {
+	e, err := l.get()
+	if err != nil {
+		return err
+	}
+	return e.StartSlow(ctx, s)
+}
+
+// owner lets the activities of a shard's queue reach the shard.
+type owner struct{ shard *ingest.Shard }
+
+// AppendChunk implements activities.Owner.
+func (o owner) AppendChunk(ctx context.Context, ref mailbox.ChunkRef, last bool, heartbeat func()) error {
+	return o.shard.AppendChunk(ctx, ref, last, heartbeat)
+}
+
+// AppendLanes implements activities.Owner.
+func (o owner) AppendLanes(ctx context.Context, _ mailbox.Shard, d mailbox.DispatchID, seq mailbox.Seq, lanes []mailbox.Lane, heartbeat func()) ([]activities.LaneOutcome, error) {
+	out := make([]activities.LaneOutcome, len(lanes))
+	for i, r := range o.shard.AppendLanes(ctx, d, seq, lanes, heartbeat) {
+		out[i] = activities.LaneOutcome{Lane: r.Lane}
+		if r.Err != nil {
+			out[i].Err = r.Err.Error()
+		}
+	}
+	return out, nil
+}
+
+// RetryChunk implements activities.Owner.
+func (o owner) RetryChunk(ctx context.Context, ref mailbox.ChunkRef, heartbeat func()) error {
+	return o.shard.RetryChunk(ctx, ref, heartbeat)
+}
