@@ -61,13 +61,13 @@ type Deps struct {
 // Limits bound what one caller can ask for. Zero values are replaced by the
 // defaults.
 type Limits struct {
-	MaxMessageBytes  int           // of one request message; 1 MiB
-	MaxUsersPerCall  int           // user ids of one Join or Leave; 5,000
-	MaxImportUsers   int           // user ids of one Import stream; 1,000,000
-	StreamsPerUser   int           // Watch streams of one user; 16
-	Streams          int           // Watch streams of the node; 10,000
-	StreamWrite      time.Duration // how long a Watch message may wait for a slow client; 30 s
-	DispatchListing  int           // most dispatches a listing returns; 1,000
+	MaxMessageBytes int           // of one request message; 1 MiB
+	MaxUsersPerCall int           // user ids of one Join or Leave; 5,000
+	MaxImportUsers  int           // user ids of one Import stream; 1,000,000
+	StreamsPerUser  int           // Watch streams of one user; 16
+	Streams         int           // Watch streams of the node; 10,000
+	StreamWrite     time.Duration // how long a Watch message may wait for a slow client; 30 s
+	DispatchListing int           // most dispatches a listing returns; 1,000
 }
 
 // WithDefaults replaces what is not positive by the default.
