@@ -44,7 +44,7 @@ test: ## Run every test against real servers (PKG=..., TEST_FLAGS=...)
 .PHONY: test-short
 test-short: ## Run the tests that need no server, in under two minutes
 	@scripts/tools.sh install gotestsum
-	@$(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg -- -short $(TEST_FLAGS) $(PKG)
+	@$(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg --hide-summary skipped -- -short $(TEST_FLAGS) $(PKG)
 
 .PHONY: test-race
 test-race: ## Run the tests that need no server under the race detector
