@@ -1,0 +1,155 @@
+package conversation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
+	"github.com/laneway/laneway/blobs"
+	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/membership"
+	"github.com/laneway/laneway/stores/pebble"
+)
+
+const (
+	testShards     = 4
+	testPartitions = 8
+
+	single = logv1.ConversationKind_CONVERSATION_KIND_SINGLE
+	group  = logv1.ConversationKind_CONVERSATION_KIND_GROUP
+)
+
+// outbox is the outbox topic: it survives every crash.
+type outbox struct {
+	mu         sync.Mutex
+	partitions [testPartitions][][]byte
+}
+
+func (o *outbox) Publish(_ context.Context, partition int32, record []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.partitions[partition] = append(o.partitions[partition], record)
+	return nil
+}
+
+// records returns what a conversation's partition has of it, in order.
+func (o *outbox) records(t require.TestingT, c mailbox.Conversation) []*logv1.OutboxRecord {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var out []*logv1.OutboxRecord
+	for p, list := range o.partitions {
+		for _, b := range list {
+			r := &logv1.OutboxRecord{}
+			require.NoError(t, proto.Unmarshal(b, r))
+			if r.GetTenantId() == c.Tenant && r.GetConversationId() == c.ID {
+				require.Equal(t, mailbox.CommitBucket(c, testPartitions), int32(p))
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// deployment is what outlives a process.
+type deployment struct {
+	store  mailbox.Store
+	blobs  *blobs.Bucket
+	outbox *outbox
+	limits Limits
+}
+
+func openStore(t require.TestingT, fs vfs.FS) mailbox.Store {
+	s, err := pebble.Open(pebble.Options{Dir: "data", FS: fs, ShardCount: testShards, MemTableSize: 4 << 20, CacheSize: 4 << 20, ExpireEvery: -1})
+	require.NoError(t, err)
+	return s
+}
+
+func newDeployment(t testing.TB) *deployment {
+	b, err := blobs.Open(t.Context(), "mem://")
+	require.NoError(t, err)
+	d := &deployment{store: openStore(t, vfs.NewMem()), blobs: b, outbox: &outbox{}}
+	t.Cleanup(func() {
+		require.NoError(t, d.store.Close())
+		_ = b.Close()
+	})
+	return d
+}
+
+func (d *deployment) config() Config {
+	return Config{Heads: d.store, Members: d.store, Blobs: d.blobs, Publisher: d.outbox, ShardCount: testShards, OutboxPartitions: testPartitions, Limits: d.limits}
+}
+
+func (d *deployment) service(t require.TestingT) *Service {
+	s, err := New(d.config())
+	require.NoError(t, err)
+	return s
+}
+
+// members expands a version.
+func (d *deployment) members(t require.TestingT, cache *membership.NodeCache, v mailbox.GroupVersion, digest mailbox.Digest) map[string]uint32 {
+	out := map[string]uint32{}
+	for shard := range testShards {
+		a, err := cache.Audience(context.Background(), v, digest, mailbox.Shard(shard))
+		require.NoError(t, err)
+		for _, lane := range a.Lanes {
+			for _, m := range lane {
+				out[m.User] = m.Slot
+			}
+		}
+	}
+	return out
+}
+
+func (d *deployment) cache() *membership.NodeCache {
+	return membership.NewNodeCache(d.store, d.blobs, testShards, membership.Bounds{})
+}
+
+func message(c string, sender, id string, to ...string) CommitRequest {
+	return CommitRequest{Conversation: mailbox.Conversation{Tenant: "acme", ID: c}, Kind: single, Sender: sender, ClientMessageID: id, Recipients: to, Body: []byte("body of " + id)}
+}
+
+func groupMessage(c string, sender, id string) CommitRequest {
+	r := message(c, sender, id)
+	r.Kind = group
+	return r
+}
+
+func change(g, id string, users ...string) MembershipRequest {
+	return MembershipRequest{Group: mailbox.Group{Tenant: "acme", ID: g}, Users: users, Actor: "admin", ClientMessageID: id}
+}
+
+func manyUsers(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("user-%06d", i)
+	}
+	return out
+}
+
+// clock is a settable time.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) set(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = t
+}
+
+var errCrashed = errors.New("the process is gone")
