@@ -112,6 +112,7 @@ type dayCursor struct {
 // open adds a day, from a seq on, if it has entries there.
 func (m *dayMerge) open(prefix []byte, from mailbox.Seq) error {
 	c := dayCursor{prefix: len(prefix), key: binary.BigEndian.AppendUint64(prefix, uint64(from))}
+	m.current = -1 // the iterator leaves the day before, also when this one is empty
 	ok := m.it.SeekPrefixGE(c.key)
 	if ok, err := m.settle(&c, ok); err != nil || !ok {
 		return err
