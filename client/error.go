@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"connectrpc.com/connect"
@@ -86,13 +87,23 @@ func fromConnect(ctx context.Context, server string, err error) error {
 		}
 	}
 	if e.Reason == "" {
-		// Without a reason the error is not of Laneway's services.
-		e.Reason = NotLaneway
-		if c.Code() == connect.CodeUnavailable || !connect.IsWireError(err) {
-			e.Reason = Unreachable
-		}
+		e.Reason = withoutReason(c)
 	}
 	return e
+}
+
+// withoutReason names failures that no Laneway service answered.
+func withoutReason(c *connect.Error) reason.Reason {
+	var dial *net.OpError
+	switch {
+	case c.Code() == connect.CodeUnavailable, errors.As(c, &dial):
+		return Unreachable
+	case c.Code() == connect.CodeUnimplemented:
+		return reason.Unimplemented
+	case c.Code() == connect.CodeDeadlineExceeded:
+		return reason.DeadlineExceeded
+	}
+	return NotLaneway
 }
 
 // passing reports whether the same call may succeed later.
