@@ -161,6 +161,13 @@ func (n *Node) Commits() *conversation.Service { return n.commits }
 // Shard returns a shard that this node owns.
 func (n *Node) Shard(i int) *ingest.Shard { return n.shards[i] }
 
+// Shards returns shard_count.
+func (n *Node) Shards() int { return n.cfg.Shards }
+
+// WorkflowMinEntries returns the threshold from which a dispatch becomes a
+// workflow.
+func (n *Node) WorkflowMinEntries() int { return n.cfg.WorkflowMinEntries }
+
 // Brokers returns the log's addresses.
 func (n *Node) Brokers() []string {
 	if n.embedded != nil {

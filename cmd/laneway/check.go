@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laneway/laneway/config"
+	"github.com/laneway/laneway/node"
 )
 
 // problem is one finding of the preflight.
@@ -64,4 +65,14 @@ func newCheckCmd(a *app, look preflight) *cobra.Command {
 		}
 	})
 	return cmd
+}
+
+// checkNode is the preflight of a node.
+func checkNode(ctx context.Context, c *config.Loaded, passed func(what string)) ([]problem, error) {
+	found := node.Check(ctx, &c.Config, passed)
+	out := make([]problem, len(found))
+	for i, p := range found {
+		out[i] = problem(p)
+	}
+	return out, nil
 }

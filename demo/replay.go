@@ -1,0 +1,71 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+
+	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
+	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+	"github.com/laneway/laneway/client"
+)
+
+// replay commits the trace's events from index from on, in order. Each carries
+// its place in the trace as client_message_id, so that repeating one changes
+// nothing.
+func replay(ctx context.Context, cl *client.Client, tenant string, t *Trace, from int, progress func(done int)) error {
+	for i := from; i < len(t.Events); i++ {
+		if err := commit(ctx, cl, tenant, t, i); err != nil {
+			return fmt.Errorf("event %d (%s of %s): %w", i+1, t.Events[i].Type, t.Events[i].User, err)
+		}
+		progress(i + 1)
+	}
+	return nil
+}
+
+func commit(ctx context.Context, cl *client.Client, tenant string, t *Trace, i int) error {
+	e := &t.Events[i]
+	id := fmt.Sprintf("trace-%d", i+1)
+	var err error
+	switch e.Type {
+	case "join":
+		_, err = cl.Join(ctx, &lanewayv1.JoinRequest{TenantId: tenant, GroupId: e.Room, UserIds: []string{e.User}, ActorId: e.User, ClientMessageId: id})
+	case "leave":
+		_, err = cl.Leave(ctx, &lanewayv1.LeaveRequest{TenantId: tenant, GroupId: e.Room, UserIds: []string{e.User}, ActorId: e.User, ClientMessageId: id})
+	default:
+		r := &lanewayv1.CommitRequest{
+			TenantId: tenant, ConversationId: e.Room, ConversationKind: logv1.ConversationKind_CONVERSATION_KIND_GROUP,
+			SenderId: e.User, ClientMessageId: id, MessageId: e.Msg, Body: make([]byte, min(e.Bytes, 64<<10)),
+		}
+		if e.Type == "message" {
+			r.Events = []*logv1.Event{{Kind: logv1.EventKind_EVENT_KIND_MESSAGE}}
+			if len(e.Mentions) > 0 {
+				r.Events = append(r.Events, &logv1.Event{Kind: logv1.EventKind_EVENT_KIND_MENTION, UserIds: e.Mentions})
+			}
+		} else {
+			r.Events = []*logv1.Event{{Kind: logv1.EventKind_EVENT_KIND_CONTROL, Payload: []byte(e.Type)}}
+		}
+		_, err = cl.Commit(ctx, r)
+	}
+	return err
+}
+
+// resumePoint returns the index of the first event that is not known to be
+// committed: the group's conversation_seq says how many dispatching events are.
+func resumePoint(ctx context.Context, cl *client.Client, tenant string, t *Trace) (int, error) {
+	g, err := cl.Group(ctx, tenant, t.Room)
+	if err != nil {
+		if client.ReasonOf(err) == "GROUP_UNKNOWN" {
+			return 0, nil
+		}
+		return 0, fmt.Errorf("look up group %s: %w", t.Room, err)
+	}
+	seq := int(g.ConversationSeq)
+	switch {
+	case seq == 0:
+		return 0, nil
+	case seq > len(t.Dispatching):
+		return 0, fmt.Errorf("group %s is at conversation_seq %d, the trace has %d dispatching events: the data belongs to another trace; use another --data directory",
+			t.Room, seq, len(t.Dispatching))
+	}
+	return t.Dispatching[seq-1] + 1, nil
+}

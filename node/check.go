@@ -1,0 +1,115 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/laneway/laneway/api"
+	"github.com/laneway/laneway/broker"
+	"github.com/laneway/laneway/config"
+	"github.com/laneway/laneway/workers"
+)
+
+// Problem is one thing that keeps a node from running, with its fix.
+type Problem struct {
+	What string
+	Fix  string
+}
+
+// minFreeBytes is the free disk space below which check complains.
+const minFreeBytes = 1 << 30
+
+// Check looks at everything a node needs and changes nothing. passed is called
+// for each thing that is right.
+func Check(ctx context.Context, c *config.Config, passed func(string)) []Problem {
+	var problems []Problem
+	bad := func(fix, format string, args ...any) {
+		problems = append(problems, Problem{fmt.Sprintf(format, args...), fix})
+	}
+	if err := api.CheckListen(c.Listen, false, false); err != nil {
+		bad("set listen to a loopback address, for example 127.0.0.1:7480", "%v", err)
+	} else if l, err := net.Listen("tcp", c.Listen); err != nil {
+		bad("stop what listens there (another node?), or set listen to another port", "the API address %s cannot be bound: %v", c.Listen, err)
+	} else {
+		_ = l.Close()
+		passed("API address " + c.Listen + " is free")
+	}
+	checkDir(c, passed, bad)
+	checkLog(ctx, c, passed, bad)
+	checkTemporal(ctx, c, passed, bad)
+	return problems
+}
+
+func checkDir(c *config.Config, passed func(string), bad func(fix, format string, args ...any)) {
+	dir := c.DataDir
+	for { // the nearest directory that exists
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) || dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	f, err := os.CreateTemp(dir, ".laneway-check-")
+	if err != nil {
+		bad("make the directory writable for this user, or set data_dir", "the data directory %s cannot be written: %v", c.DataDir, err)
+		return
+	}
+	_ = f.Close()
+	_ = os.Remove(f.Name())
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err == nil {
+		if free := st.Bavail * uint64(st.Bsize); free < minFreeBytes {
+			bad("free some space, or set data_dir to another disk", "the data directory %s has %d MiB left, %d MiB are wanted", c.DataDir, free>>20, minFreeBytes>>20)
+			return
+		}
+	}
+	passed("data directory " + c.DataDir + " can be written")
+}
+
+func checkLog(ctx context.Context, c *config.Config, passed func(string), bad func(fix, format string, args ...any)) {
+	if len(c.Log.Brokers) == 0 {
+		passed("the log is embedded")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	cl, err := broker.NewClient(broker.ClientConfig{Brokers: c.Log.Brokers, ClientID: "laneway-check"})
+	if err != nil {
+		bad("correct log.brokers", "the log's client: %v", err)
+		return
+	}
+	defer cl.Close()
+	found := broker.Check(ctx, cl, broker.TopicsConfig{
+		Prefix: c.Log.TopicPrefix, OutboxPartitions: c.OutboxPartitions, Shards: c.Shards, Replication: c.Log.Replication, Retention: c.Log.Retention,
+	})
+	for _, p := range found {
+		bad(p.Fix, "%s: %s", p.Subject, p.What)
+	}
+	if len(found) == 0 {
+		passed(fmt.Sprintf("the log at %v has the topics", c.Log.Brokers))
+	}
+}
+
+func checkTemporal(ctx context.Context, c *config.Config, passed func(string), bad func(fix, format string, args ...any)) {
+	if c.Temporal.Address == "" {
+		passed("Temporal is started by `laneway dev`")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	cl, err := workers.Dial(ctx, workers.DialOptions{Address: c.Temporal.Address, Namespace: c.Temporal.Namespace})
+	switch {
+	case errors.Is(err, workers.ErrNamespace):
+		bad(fmt.Sprintf("create the namespace %s, or set temporal.namespace", c.Temporal.Namespace), "%v", err)
+	case err != nil:
+		bad("start Temporal, or correct temporal.address", "%v", err)
+	default:
+		cl.Close()
+		passed("Temporal at " + c.Temporal.Address + " answers")
+	}
+}
