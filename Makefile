@@ -64,6 +64,11 @@ bench: ## Run the benchmarks and print their table (BENCH=..., BENCHTIME=...)
 lint: ## Check format, correctness, determinism of workflows and known vulnerabilities
 	@scripts/lint.sh
 
+.PHONY: format
+format: ## Format the code
+	@scripts/tools.sh install gofumpt
+	$(TOOLS)/gofumpt -l -w .
+
 .PHONY: generate
 generate: ## Generate code from the protobuf files
 	@scripts/tools.sh install buf protoc-gen-go protoc-gen-connect-go

@@ -34,7 +34,7 @@ vet_nested() { go vet -C deploy/temporal ./...; }
 
 # It reads the workflows that are registered, and all that they call.
 determinism() {
-  if [ -d workflows ]; then workflowcheck ./workflows/...; fi
+  if [ -d workflows ]; then workflowcheck -config .workflowcheck.yaml ./workflows/...; fi
 }
 
 vulnerabilities() {

@@ -12,8 +12,12 @@ status=0
 
 # run hides what isn't JSON and isn't an error: gotestsum takes each line of
 # standard error for one.
-run() {
+run() { # DIR ARGS...
+  local dir=$1
+  shift
+  cd "$dir" || return
   go test -json -count=1 -timeout 45m "$@" 2> >(grep --line-buffered -v '^go: downloading ' >&2) || status=1
+  cd "$OLDPWD" || exit 1
 }
 
 # A package's test binary shows what it starts by what it imports.
@@ -22,12 +26,12 @@ servers=$(go list -test -f '{{if .ForTest}}{{$p := .ForTest}}{{range .Deps}}{{if
   cat - <(echo "$all" | grep -E '/internal/(testservers|localtemporal)$') | sort -u | comm -12 - <(echo "$all" | sort))
 others=$(comm -23 <(echo "$all" | sort) <(echo "$servers"))
 
-if [ -n "$others" ]; then run "$@" $others; fi
-if [ -n "$servers" ]; then run -p 1 "$@" $servers; fi
+if [ -n "$others" ]; then run . "$@" $others; fi
+if [ -n "$servers" ]; then run . -p 1 "$@" $servers; fi
 # The nested modules have tests of their own.
 if [ "$pkg" = ./... ]; then
   for mod in $(git ls-files -co --exclude-standard '*/go.mod'); do
-    run -C "$(dirname "$mod")" "$@" ./...
+    run "$(dirname "$mod")" "$@" ./...
   done
 fi
 exit $status
