@@ -33,6 +33,8 @@ var (
 type DialOptions struct {
 	Address   string // HOST:PORT
 	Namespace string // DefaultNamespace if empty
+	// Identity names this node in the Web UI; empty: process and host.
+	Identity string
 	// TLS and APIKey are for clusters that ask for them.
 	TLS    *tls.Config
 	APIKey string
@@ -54,7 +56,7 @@ func Dial(ctx context.Context, o DialOptions) (client.Client, error) {
 		o.Logger = slog.Default()
 	}
 	options := client.Options{
-		HostPort: o.Address, Namespace: o.Namespace,
+		HostPort: o.Address, Namespace: o.Namespace, Identity: o.Identity,
 		Logger:         log.NewStructuredLogger(o.Logger),
 		MetricsHandler: o.Metrics, Interceptors: o.Interceptors,
 		ConnectionOptions: client.ConnectionOptions{TLS: o.TLS},
