@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 // Reasons that the client itself gives, beside those of package reason.
 const (
-	// Unreachable: no server answers at the address.
+	// Unreachable: no server answers at the address, or the connection broke.
 	Unreachable reason.Reason = "UNREACHABLE"
 	// NotLaneway: something answers, but it is not a Laneway server.
 	NotLaneway reason.Reason = "NOT_LANEWAY"
@@ -96,8 +97,8 @@ func fromConnect(ctx context.Context, server string, err error) error {
 func withoutReason(c *connect.Error) reason.Reason {
 	var dial *net.OpError
 	switch {
-	case c.Code() == connect.CodeUnavailable, errors.As(c, &dial):
-		return Unreachable
+	case c.Code() == connect.CodeUnavailable, errors.As(c, &dial), errors.Is(c, io.EOF), errors.Is(c, io.ErrUnexpectedEOF):
+		return Unreachable // refused, or broken on the way
 	case c.Code() == connect.CodeUnimplemented:
 		return reason.Unimplemented
 	case c.Code() == connect.CodeDeadlineExceeded:

@@ -115,7 +115,7 @@ func (s *session) watch(ctx context.Context, m Mailbox, cursor func() string, no
 			return own.error
 		}
 		var e *Error
-		if errors.As(err, &e) && (!served || !e.passing() && e.Reason != Unreachable) {
+		if errors.As(err, &e) && (!served || !e.passing() && e.Reason != Unreachable && e.Reason != NotLaneway) {
 			return err
 		}
 		s.n = s.c.base

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/laneway/laneway/config"
@@ -246,13 +245,13 @@ func TestCheckPrintsEachProblemWithItsFix(t *testing.T) {
 	} {
 		var out, errs strings.Builder
 		a := &app{stdio: stdio{strings.NewReader(""), &out, &errs}}
-		var cmd *cobra.Command = newCheckCmd(a, func(_ context.Context, c *config.Loaded, passed func(string)) ([]problem, error) {
+		cmd := newCheckCmd(a, func(_ context.Context, c *config.Loaded, passed func(string)) ([]problem, error) {
 			passed("settings")
 			require.Equal(t, 2, c.Shards)
 			return tt.problems, tt.err
 		})
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(tt.args)
+		cmd.SetArgs(append([]string{}, tt.args...))
 		require.Equal(t, tt.code, a.exit(context.Background(), "laneway check", cmd.Execute()))
 		if tt.golden != "" {
 			golden(t, tt.golden, out.String())

@@ -28,10 +28,16 @@ const exitCodesHelp = `Exit codes:
   4    the node refused; the message begins with the stable reason
   130  interrupted before the work was done`
 
-// usageError is wrong flags, arguments or input.
-type usageError struct{ error }
+// usageError is wrong flags or arguments; inputError is wrong input, for which
+// a command's help is no help.
+type (
+	usageError struct{ error }
+	inputError struct{ error }
+)
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func inputf(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
 
 // exit reports an error, with what to do next, and returns the exit code.
 func (a *app) exit(ctx context.Context, command string, err error) int {
@@ -54,7 +60,7 @@ func (a *app) exit(ctx context.Context, command string, err error) int {
 			return exitUnreachable
 		}
 		return exitRefused
-	case errors.As(err, &bad):
+	case errors.As(err, &bad), errors.As(err, new(inputError)):
 		return exitUsage
 	case errors.As(err, new(usageError)), !a.started:
 		fmt.Fprintf(a.err, "Next: %s --help\n", command)

@@ -86,7 +86,7 @@ func (a *app) readUsers(name string) ([]string, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, usagef("%w", err)
+			return nil, inputf("%w", err)
 		}
 		defer func() { _ = f.Close() }() // it was only read
 		in, shown = f, name
@@ -103,10 +103,10 @@ func (a *app) readUsers(name string) ([]string, error) {
 			}
 			fmt.Fprintf(a.err, "%s:%d: %s\n", shown, b.line, b.why)
 		}
-		return nil, usagef("%d of the lines of %s cannot be used; nothing was applied: correct them and import again", len(bad), shown)
+		return nil, inputf("%d of the lines of %s cannot be used; nothing was applied: correct them and import again", len(bad), shown)
 	}
 	if len(users) == 0 {
-		return nil, usagef("%s names no users", shown)
+		return nil, inputf("%s names no users", shown)
 	}
 	return users, nil
 }

@@ -53,7 +53,7 @@ func writeTable(w io.Writer, header []string, rows [][]string) error {
 	t.Header(cells...)
 	for _, r := range rows {
 		for i := range r {
-			r[i] = printable(r[i])
+			r[i] = orDash(printable(r[i]))
 		}
 		if err := t.Append(r); err != nil {
 			return err
@@ -87,20 +87,23 @@ func (a *app) isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd())) && a.env("TERM", "dumb") != "dumb"
 }
 
+// seqText is a position as epoch:offset; "" for none.
 func seqText(s uint64) string {
 	if s == 0 {
-		return "-"
+		return ""
 	}
 	return mailbox.Seq(s).String()
 }
 
+// timeText is a time in UTC; "" for none.
 func timeText(ms int64) string {
 	if ms == 0 {
-		return "-"
+		return ""
 	}
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
+// orDash fills an empty cell, so that columns can be counted.
 func orDash(s string) string {
 	if s == "" {
 		return "-"

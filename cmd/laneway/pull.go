@@ -53,7 +53,7 @@ func newPullCmd(a *app) *cobra.Command {
 			if follow && errors.Is(err, context.Canceled) {
 				err = nil // the way to end it
 			}
-			if cursor != "" {
+			if cursor != "" && (err == nil || p.entries > 0) {
 				fmt.Fprintf(a.err, "%s, cursor %s\n", p.summary(err), cursor)
 			}
 			return err

@@ -99,7 +99,7 @@ func (m *message) request(a *app) (*lanewayv1.CommitRequest, error) {
 		r.Body = body
 	}
 	if len(r.Body) > maxBody {
-		return nil, usagef("the body is over %d bytes", maxBody)
+		return nil, inputf("the body is over %d bytes", maxBody)
 	}
 	if m.group == "" {
 		r.ConversationKind = logv1.ConversationKind_CONVERSATION_KIND_SINGLE

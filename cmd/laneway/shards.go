@@ -105,7 +105,7 @@ func (a *app) printShards(shards []*lanewayv1.ShardStatus, lanes bool) error {
 	rows := make([][]string, len(shards))
 	for i, s := range shards {
 		rows[i] = []string{
-			fmt.Sprint(s.Shard), orDash(s.Owner), orDash(s.Address), fmt.Sprint(s.Epoch), timeText(s.LeaseUntilMs), seqText(s.WatermarkMin),
+			fmt.Sprint(s.Shard), s.Owner, s.Address, fmt.Sprint(s.Epoch), timeText(s.LeaseUntilMs), seqText(s.WatermarkMin),
 			seqText(s.WatermarkMax), seqText(s.Frontier), fmt.Sprint(s.Lag), fmt.Sprint(s.Unfinished), fmt.Sprint(s.Slow),
 		}
 	}
@@ -115,7 +115,7 @@ func (a *app) printShards(shards []*lanewayv1.ShardStatus, lanes bool) error {
 	rows = nil
 	for _, s := range shards {
 		for _, l := range s.Lanes {
-			rows = append(rows, []string{fmt.Sprint(s.Shard), fmt.Sprint(l.Lane), seqText(l.Watermark), seqText(l.Floor), fmt.Sprint(l.Unfinished), orDash(l.State)})
+			rows = append(rows, []string{fmt.Sprint(s.Shard), fmt.Sprint(l.Lane), seqText(l.Watermark), seqText(l.Floor), fmt.Sprint(l.Unfinished), l.State})
 		}
 	}
 	fmt.Fprintln(a.out)

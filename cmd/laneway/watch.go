@@ -33,7 +33,7 @@ func newWatchCmd(a *app) *cobra.Command {
 						Through string `json:"available_through"`
 					}{user, seqText(w.AvailableThrough)})
 				}
-				_, err := fmt.Fprintf(a.out, "mailbox of %s: complete through %s\n", user, seqText(w.AvailableThrough))
+				_, err := fmt.Fprintf(a.out, "mailbox of %s: complete through %s\n", printable(user), orDash(seqText(w.AvailableThrough)))
 				return err
 			})
 			if errors.Is(err, context.Canceled) {
