@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/temporalproto"
 	"go.temporal.io/sdk/client"
@@ -28,8 +29,14 @@ type recording struct {
 	History    json.RawMessage `json:"history"`
 }
 
-// write stores a history under a name in a directory.
+// write stores a history under a name in a directory, without the names of the
+// sticky queues: they hold the host's.
 func write(dir, name string, execution workflow.Execution, h *historypb.History) error {
+	for _, e := range h.GetEvents() {
+		if q := e.GetWorkflowTaskScheduledEventAttributes().GetTaskQueue(); q.GetKind() == enumspb.TASK_QUEUE_KIND_STICKY {
+			q.Name = "recorder:sticky"
+		}
+	}
 	data, err := temporalproto.CustomJSONMarshalOptions{}.Marshal(h)
 	if err != nil {
 		return fmt.Errorf("history %s: %w", name, err)
