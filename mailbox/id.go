@@ -17,6 +17,8 @@ func CheckID(what, id string) error {
 		return fmt.Errorf("%w: %s is empty", ErrInvalidID, what)
 	case len(id) > MaxIDBytes:
 		return fmt.Errorf("%w: %s has %d bytes, at most %d are allowed", ErrInvalidID, what, len(id), MaxIDBytes)
+	case printableASCII(id): // nearly all ids; this runs once per recipient
+		return nil
 	case !utf8.ValidString(id):
 		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalidID, what)
 	}
@@ -26,6 +28,15 @@ func CheckID(what, id string) error {
 		}
 	}
 	return nil
+}
+
+func printableASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // User names one mailbox.

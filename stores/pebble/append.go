@@ -21,6 +21,9 @@ func (s *Store) AppendBatch(ctx context.Context, chunks []mailbox.ChunkAppend) [
 	size, valid := 0, 0
 	for i := range chunks {
 		n, err := s.checkChunk(&chunks[i])
+		if err == nil && (i == 0 || len(chunks[i].Recipients) >= checkPlacementFrom) {
+			err = s.checkPlacement(&chunks[i])
+		}
 		if err != nil {
 			results[i].Err = fmt.Errorf("append %s: %w", chunks[i].Ref, err)
 			continue
@@ -83,13 +86,6 @@ func (s *Store) checkChunk(c *mailbox.ChunkAppend) (int, error) {
 	if err := mailbox.CheckID("tenant_id", t.TenantID); err != nil {
 		return 0, err
 	}
-	if len(c.Recipients) > 0 {
-		// One of them stands for all: they were placed by the same code.
-		first := mailbox.User{Tenant: t.TenantID, ID: c.Recipients[0].User}
-		if p := mailbox.Place(first, s.opts.ShardCount); p.Shard != c.Ref.Shard || p.Lane != c.Ref.Lane {
-			return 0, fmt.Errorf("pebble: a recipient belongs to shard %d lane %d, not to the chunk's", p.Shard, p.Lane)
-		}
-	}
 	var perEvent [8]int
 	group := 0
 	for i := range t.Events() {
@@ -116,6 +112,24 @@ func (s *Store) checkChunk(c *mailbox.ChunkAppend) (int, error) {
 		}
 	}
 	return size, nil
+}
+
+// checkPlacementFrom: the placement hash costs as much as encoding an entry, so
+// that it is checked for the first chunk of a batch and for larger ones.
+const checkPlacementFrom = 32
+
+// checkPlacement refuses chunks of another shard or lane than their users': W of
+// the users' lane would pass entries that are not there. One recipient stands
+// for all, because they were placed by the same code.
+func (s *Store) checkPlacement(c *mailbox.ChunkAppend) error {
+	if len(c.Recipients) == 0 {
+		return nil
+	}
+	p := mailbox.Place(mailbox.User{Tenant: c.Template.TenantID, ID: c.Recipients[0].User}, s.opts.ShardCount)
+	if p.Shard != c.Ref.Shard || p.Lane != c.Ref.Lane {
+		return fmt.Errorf("pebble: a recipient belongs to shard %d lane %d, not to the chunk's", p.Shard, p.Lane)
+	}
+	return nil
 }
 
 // appender writes items into a batch.

@@ -8,7 +8,8 @@ import (
 
 // comparer is byte order with a prefix: the mailbox of an entry's key, the
 // whole key elsewhere. The bloom filters therefore answer "has this user
-// anything on that day" without reading the day.
+// anything on that day" without reading the day. Splitting looks at the start of
+// a key, so that Pebble's synthetic prefixes, which cut it off, cannot be used.
 var comparer = func() *pebble.Comparer {
 	c := *pebble.DefaultComparer
 	c.Name = "laneway.mailbox.v1"

@@ -33,7 +33,9 @@ type Options struct {
 	// ExpireEvery is how often expired days are dropped; 0 is hourly, negative
 	// only when ExpireDays is called.
 	ExpireEvery time.Duration
-	// MemTableSize and CacheSize are in bytes; 0 is 64 MiB each.
+	// MemTableSize and CacheSize are in bytes; 0 is 32 MiB and 256 MiB. Pebble
+	// takes the memtables in use out of the cache: a cache no larger than they are
+	// keeps nothing, not even the bloom filters that every look-up needs.
 	MemTableSize int
 	CacheSize    int
 }
@@ -73,10 +75,10 @@ func (o Options) withDefaults() (Options, error) {
 		o.ExpireEvery = time.Hour
 	}
 	if o.MemTableSize <= 0 {
-		o.MemTableSize = 64 << 20
+		o.MemTableSize = 32 << 20
 	}
 	if o.CacheSize <= 0 {
-		o.CacheSize = 64 << 20
+		o.CacheSize = 256 << 20
 	}
 	return o, nil
 }
@@ -84,7 +86,7 @@ func (o Options) withDefaults() (Options, error) {
 // pebbleOptions are tuned for a stream of small appends in time order and pulls
 // of what was just written: large memtables, many allowed files in L0 so that a
 // burst is absorbed instead of stalled, bloom filters everywhere because most
-// look-ups are for what does not exist, and a small cache so that the whole
+// look-ups are for what does not exist, and a bounded cache so that the whole
 // process stays below 1 GiB.
 func (s *Store) pebbleOptions(fs vfs.FS) *pebble.Options {
 	o := &pebble.Options{

@@ -53,10 +53,37 @@ func (u unfinished) put(id mailbox.DispatchID, g *begun) {
 	u[id] = g
 }
 
+// absent holds dispatches that were just looked up and are not there: Begin,
+// which usually follows, need not look again. It is dropped when it is full.
+type absent map[mailbox.DispatchID]struct{}
+
+const absentLimit = 1 << 14
+
+// missed remembers dispatches that a look-up did not find, unless something
+// began meanwhile.
+func (sh *shard) missed(begins uint64, ids []mailbox.DispatchID, found []*mailbox.DispatchProgress) {
+	sh.begin.Lock()
+	defer sh.begin.Unlock()
+	if sh.begins != begins {
+		return
+	}
+	if sh.absent == nil || len(sh.absent) >= absentLimit {
+		sh.absent = make(absent, len(ids))
+	}
+	for i, id := range ids {
+		if found[i] == nil {
+			sh.absent[id] = struct{}{}
+		}
+	}
+}
+
 // begun returns what is known of a dispatch, nil if it never began.
 func (s *Store) begun(sh *shard, id mailbox.DispatchID) (*begun, error) {
 	if g := sh.unfinished[id]; g != nil {
 		return g, nil
+	}
+	if _, no := sh.absent[id]; no {
+		return nil, nil
 	}
 	p, err := s.lookup(sh.n, id)
 	if err != nil || p == nil {
@@ -154,14 +181,20 @@ func (s *Store) LookupDispatches(ctx context.Context, n mailbox.Shard, ids []mai
 	if err := s.checkShard(n); err != nil {
 		return nil, err
 	}
+	sh, err := s.shard(n)
+	if err != nil {
+		return nil, err
+	}
+	sh.begin.Lock()
+	begins := sh.begins
+	sh.begin.Unlock()
 	out := make([]*mailbox.DispatchProgress, len(ids))
 	for i, id := range ids {
-		p, err := s.lookup(n, id)
-		if err != nil {
+		if out[i], err = s.lookup(n, id); err != nil {
 			return nil, err
 		}
-		out[i] = p
 	}
+	sh.missed(begins, ids, out)
 	return out, nil
 }
 
@@ -209,8 +242,10 @@ func (s *Store) Begin(ctx context.Context, own mailbox.Ownership, b mailbox.Begi
 	if err := s.commit(w, false); err != nil {
 		return err
 	}
+	sh.begins++
 	for id, g := range staged {
 		sh.unfinished.put(id, g)
+		delete(sh.absent, id)
 	}
 	sh.raiseFrontier(b.Frontier)
 	return nil

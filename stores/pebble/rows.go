@@ -128,7 +128,9 @@ func decodeOwnership(b []byte, st *mailbox.ShardState) error {
 	if lease := int64(r.u64()); lease != 0 {
 		st.LeaseUntil = time.Unix(0, lease)
 	}
-	st.Boundaries = make([]mailbox.Boundary, r.uint(len(r.b)))
+	if n := r.uint(len(r.b) / 12); n > 0 {
+		st.Boundaries = make([]mailbox.Boundary, n)
+	}
 	for i := range st.Boundaries {
 		st.Boundaries[i].Epoch = mailbox.Epoch(r.u32())
 		st.Boundaries[i].Offset = int64(r.u64())

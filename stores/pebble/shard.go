@@ -24,6 +24,8 @@ type shard struct {
 	// and has its own lock, so that it delays neither.
 	begin      sync.Mutex
 	unfinished unfinished
+	begins     uint64 // calls of Begin that wrote
+	absent     absent
 	advance    sync.Mutex
 
 	mu    sync.Mutex // held for moments only
