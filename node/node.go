@@ -37,6 +37,9 @@ type Options struct {
 	Logger *slog.Logger
 	// WrapStore lets tests put faults between the node and its store.
 	WrapStore func(mailbox.Store) mailbox.Store
+	// HoldFanout leaves the coordinator stopped until StartFanout, so that a
+	// benchmark can fill the outbox first.
+	HoldFanout bool
 	// Tune changes the shards' options after the settings were applied.
 	Tune func(*ingest.Options)
 }
@@ -65,6 +68,7 @@ type Node struct {
 	handler  *api.Handler
 
 	cancel context.CancelFunc
+	run    context.Context // ends with Stop
 	wg     sync.WaitGroup
 	fatal  chan error
 
@@ -118,8 +122,11 @@ func (n *Node) start(ctx, run context.Context) (err error) {
 	if err := n.startShards(ctx, run); err != nil {
 		return err
 	}
-	if err := n.startCoordinator(run); err != nil {
-		return err
+	n.run = run
+	if !n.opts.HoldFanout {
+		if err := n.StartFanout(); err != nil {
+			return err
+		}
 	}
 	n.serveAPI()
 	return nil
@@ -337,8 +344,10 @@ func (q shardQuarantine) Put(ctx context.Context, reason records.Reason, detail 
 	return q.p.Put(ctx, quarantine.Record{Reason: reason, Detail: detail, Topic: q.topic, Partition: q.partition, Offset: offset, Value: value})
 }
 
-// startCoordinator starts the coordinator of all outbox partitions.
-func (n *Node) startCoordinator(run context.Context) (err error) {
+// StartFanout starts the coordinator of all outbox partitions; Start does it
+// unless Options.HoldFanout is set.
+func (n *Node) StartFanout() (err error) {
+	run := n.run
 	snapshots := membership.NewSnapshots(n.store)
 	n.coord, err = fanout.NewCoordinator(fanout.Config{
 		Broker: n.clientConfig("fanout"), Topics: n.topics, Shards: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions,
