@@ -33,19 +33,35 @@ func (p *partition) process(ctx context.Context, batch []*kgo.Record) bool {
 	for i, r := range batch {
 		items[i].source = r
 	}
-	var out []*kgo.Record
+	var out []segment
 	ok := p.retry(ctx, "decode and quarantine", func() error { return p.decode(ctx, items) }) &&
 		p.retry(ctx, "fencing", func() error { return p.fence(ctx, items) }) &&
 		p.retry(ctx, "membership snapshot", func() error { return p.prove(ctx, items) }) &&
 		p.retry(ctx, "plan and quarantine", func() (err error) { out, err = p.plan(ctx, items); return err }) &&
-		// From the first record on: a conversation's order on its shards' partitions
-		// stays, and what is there twice converges.
-		p.retry(ctx, "produce", func() error { return p.produce(ctx, out) })
+		p.produceAll(ctx, out)
 	if ok {
 		p.metrics.records.Add(float64(len(batch)))
-		p.metrics.dispatches.Add(float64(len(out)))
 	}
 	return ok
+}
+
+// segment is a run of a batch in which no conversation's fencing epoch rises.
+type segment []*kgo.Record
+
+// produceAll sees the segments through, one after the other. What fails is
+// produced again from the segment's first record on, and what is there twice
+// converges. The client keeps the order on each shard's partition: when a record
+// fails, so does everything buffered behind it. Only a record that is handed over
+// at that very moment could slip past; were its fencing epoch a newer one, ingest
+// would drop the older record when it comes again. Hence the segments.
+func (p *partition) produceAll(ctx context.Context, out []segment) bool {
+	for _, s := range out {
+		if !p.retry(ctx, "produce", func() error { return p.produce(ctx, s) }) {
+			return false
+		}
+		p.metrics.dispatches.Add(float64(len(s)))
+	}
+	return true
 }
 
 // retry calls f until it succeeds, and returns false when ctx ended.
@@ -178,8 +194,10 @@ func (p *partition) prove(ctx context.Context, items []item) error {
 }
 
 // plan returns the records to produce, in order.
-func (p *partition) plan(ctx context.Context, items []item) ([]*kgo.Record, error) {
-	out := make([]*kgo.Record, 0, 2*len(items))
+func (p *partition) plan(ctx context.Context, items []item) ([]segment, error) {
+	var out []segment
+	current := make(segment, 0, 2*len(items))
+	epochs := make(map[mailbox.Conversation]uint64, len(items))
 	for i := range items {
 		it := &items[i]
 		if it.record == nil {
@@ -192,27 +210,36 @@ func (p *partition) plan(ctx context.Context, items []item) ([]*kgo.Record, erro
 			}
 			continue
 		}
+		c := it.conversation()
+		if before, ok := epochs[c]; ok && before < it.record.GetFencingEpoch() {
+			out, current = append(out, current), nil
+			clear(epochs)
+		}
+		epochs[c] = it.record.GetFencingEpoch()
 		for _, d := range dispatches {
-			out = append(out, &kgo.Record{Topic: p.c.cfg.Topics.Dispatch, Partition: int32(d.Shard), Value: d.Encode()})
+			current = append(current, &kgo.Record{Topic: p.c.cfg.Topics.Dispatch, Partition: int32(d.Shard), Value: d.Encode()})
 		}
 	}
-	return out, nil
+	return append(out, current), nil
 }
 
 // produce appends the records and waits for all of them.
-func (p *partition) produce(ctx context.Context, out []*kgo.Record) error {
+func (p *partition) produce(ctx context.Context, out segment) error {
 	if len(out) == 0 {
 		return nil
 	}
 	wait := &acks{left: len(out), done: make(chan struct{})}
 	for _, r := range out {
+		if err := wait.failed(); err != nil {
+			return err
+		}
 		// A copy: after a failed attempt the record is produced again.
 		c := *r
 		p.c.cl.Produce(ctx, &c, wait.ack)
 	}
 	select {
 	case <-wait.done:
-		return wait.err
+		return wait.failed()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -235,4 +262,10 @@ func (a *acks) ack(_ *kgo.Record, err error) {
 	if a.left--; a.left == 0 {
 		close(a.done)
 	}
+}
+
+func (a *acks) failed() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	"github.com/laneway/laneway/broker"
@@ -230,4 +231,28 @@ func TestConfigIsChecked(t *testing.T) {
 	c, err := NewCoordinator(good)
 	require.NoError(t, err)
 	c.cl.Close()
+}
+
+// A record of a newer writer is handed over only when everything of an older one
+// is acknowledged.
+func TestSegmentsEndWhereAnEpochRises(t *testing.T) {
+	p := &partition{c: &Coordinator{cfg: Config{Shards: testShards}}}
+	plan := func(writers ...string) []int { // "conversation:epoch"
+		items := make([]item, len(writers))
+		for i, w := range writers {
+			r := groupRecord(w[:1], uint64(i), 5, []uint32{1})
+			r.FencingEpoch = uint64(w[2] - '0')
+			items[i] = item{&kgo.Record{Offset: int64(i)}, r}
+		}
+		segments, err := p.plan(t.Context(), items)
+		require.NoError(t, err)
+		var sizes []int
+		for _, s := range segments {
+			sizes = append(sizes, len(s))
+		}
+		return sizes
+	}
+	require.Equal(t, []int{4}, plan("a:1", "b:7", "a:1", "b:7"))
+	require.Equal(t, []int{2, 2}, plan("a:1", "b:1", "a:2", "b:1"))
+	require.Equal(t, []int{1, 1, 1}, plan("a:1", "a:2", "a:3"))
 }
