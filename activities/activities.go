@@ -74,7 +74,12 @@ func (a *Activities) AppendLanes(ctx context.Context, l Lanes) (Unfinished, erro
 	if err != nil {
 		return Unfinished{}, mapError(ctx, err)
 	}
-	return unfinished(lanes, outcomes), nil
+	left := unfinished(lanes, outcomes)
+	if len(left.Lanes) > 0 && ctx.Err() != nil {
+		// Cut off: the lanes have not failed, another attempt takes them on.
+		return Unfinished{}, mapError(ctx, ctx.Err())
+	}
+	return left, nil
 }
 
 // unfinished keeps what is not durable. A lane without an outcome is not taken

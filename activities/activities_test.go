@@ -168,3 +168,17 @@ func TestAStoppingWorkerHandsItsActivitiesOn(t *testing.T) {
 	require.Equal(t, activities.TypeShardMoved, app.Type())
 	require.False(t, app.NonRetryable())
 }
+
+func TestAStoppingWorkerDoesNotCallItsLanesFailed(t *testing.T) {
+	owner := fakeowner.New()
+	stop := make(chan struct{})
+	owner.Script(fakeowner.Call{Op: fakeowner.Lanes, Lane: 9}, func(ctx context.Context) error {
+		close(stop)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	env, a := newEnvironment(owner, 1)
+	env.SetWorkerStopChannel(stop)
+	_, err := env.ExecuteActivity(a.AppendLanes, activities.Lanes{DispatchRef: testRef, Lanes: []int{0, 9}})
+	require.Equal(t, activities.TypeShardMoved, applicationError(t, err).Type())
+}

@@ -20,7 +20,9 @@ type Owner interface {
 	// the owner frees the lane.
 	AppendChunk(ctx context.Context, ref mailbox.ChunkRef, last bool, heartbeat func()) error
 	// AppendLanes does the same for all chunks of several lanes side by side. It
-	// returns when each lane is durable, has failed or is past its turn.
+	// returns when each lane is durable, has failed or is past its turn. What
+	// concerns all lanes (ErrNotServed, ErrNotOwner, ErrObligationUnknown) is its
+	// error, not each lane's: a lane that failed gets a workflow of its own.
 	AppendLanes(ctx context.Context, shard mailbox.Shard, d mailbox.DispatchID, seq mailbox.Seq, lanes []mailbox.Lane, heartbeat func()) ([]LaneOutcome, error)
 	// RetryChunk appends a chunk outside its lane's order, for the slow-retry
 	// queue.

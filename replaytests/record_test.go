@@ -183,9 +183,9 @@ func (r *recorder) keep(dir, name string, x workflow.Execution) {
 }
 
 func (r *recorder) execution(id string) workflow.Execution {
-	d, err := r.client.DescribeWorkflowExecution(r.ctx, id, "")
+	d, err := r.client.DescribeWorkflow(r.ctx, id, "")
 	require.NoError(r.t, err)
-	return workflow.Execution{ID: id, RunID: d.GetWorkflowExecutionInfo().GetExecution().GetRunId()}
+	return workflow.Execution{ID: id, RunID: d.WorkflowExecution.RunID}
 }
 
 func (r *recorder) history(x workflow.Execution) *historypb.History {

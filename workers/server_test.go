@@ -96,9 +96,9 @@ func (n *node) result(id, run string) (workflows.DispatchResult, error) {
 }
 
 func (n *node) describe(id string) *workflowservice.DescribeWorkflowExecutionResponse {
-	d, err := n.client.DescribeWorkflowExecution(n.ctx, id, "")
+	d, err := n.client.DescribeWorkflow(n.ctx, id, "")
 	require.NoError(n.t, err)
-	return d
+	return d.RawResponse
 }
 
 // eventually asks until the answer is right: visibility and pending activities

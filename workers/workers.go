@@ -60,6 +60,13 @@ type Options struct {
 	Logger  *slog.Logger // nil: slog.Default
 }
 
+// PollersFor returns Options.Pollers for a node that serves so many shards: as
+// many as help while the shards are few, and at most about 128 open calls of
+// each kind in all.
+func PollersFor(shards int) int {
+	return max(2, min(DefaultPollers, 128/max(shards, 1)))
+}
+
 // Workers runs one worker for each shard that the node serves.
 type Workers struct {
 	client client.Client
