@@ -106,13 +106,16 @@ func (r *Reader) explain(ctx context.Context, err error) error {
 		return nil // Poll looks at its context itself
 	}
 	err = Classify(err)
-	final := errors.Is(err, ErrDataLoss) || errors.Is(err, ErrTopicMissing) || errors.Is(err, ErrClosed)
 	switch {
-	case !final && (kerr.IsRetriable(err) || kgo.IsRetryableBrokerErr(err)):
+	case !isFinal(err) && (kerr.IsRetriable(err) || kgo.IsRetryableBrokerErr(err)):
 		return nil // the client tries again
 	default:
 		return fmt.Errorf("read %s partition %d at offset %d: %w", r.topic, r.partition, r.next, err)
 	}
+}
+
+func isFinal(err error) bool {
+	return errors.Is(err, ErrDataLoss) || errors.Is(err, ErrTruncated) || errors.Is(err, ErrTopicMissing) || errors.Is(err, ErrClosed)
 }
 
 // Close ends the reader. A Poll that waits returns.
