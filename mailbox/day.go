@@ -1,6 +1,9 @@
 package mailbox
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Day counts UTC days since 1970-01-01. An entry's day comes from its
 // created_at, never from the time of writing, so that a replay lands in the
@@ -15,13 +18,14 @@ const (
 	MaxRetentionDays = 29
 )
 
-// DayOf returns the day of a Unix time in ms.
+// DayOf returns the day of a Unix time in ms. A time that no day can name, some
+// five million years away, is the last or first day, never a wrapped one.
 func DayOf(ms int64) Day {
 	d := ms / dayMillis
 	if ms%dayMillis < 0 {
 		d--
 	}
-	return Day(d)
+	return Day(min(max(d, math.MinInt32), math.MaxInt32))
 }
 
 // Expired reports whether the day's end plus the retention lies at or before
