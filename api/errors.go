@@ -79,10 +79,14 @@ var classes = []class{
 
 	// The causes behind these two matter more than the wrapper: a failed store does
 	// not pass by itself.
-	{target: mailbox.ErrStoreFailed, code: connect.CodeUnavailable, reason: reason.StoreFailed,
-		hidden: "the node's store failed; nothing acknowledged is lost; an operator must restart the node (its log has the cause)"},
-	{target: mailbox.ErrCorrupt, code: connect.CodeDataLoss, reason: reason.StoreFailed,
-		hidden: "stored data failed its checksum; an operator must look at the node's log"},
+	{
+		target: mailbox.ErrStoreFailed, code: connect.CodeUnavailable, reason: reason.StoreFailed,
+		hidden: "the node's store failed; nothing acknowledged is lost; an operator must restart the node (its log has the cause)",
+	},
+	{
+		target: mailbox.ErrCorrupt, code: connect.CodeDataLoss, reason: reason.StoreFailed,
+		hidden: "stored data failed its checksum; an operator must look at the node's log",
+	},
 	{target: conversation.ErrStaleFencingEpoch, code: connect.CodeFailedPrecondition, reason: reason.StaleFencingEpoch},
 	{target: ErrGroupRenumbering, code: connect.CodeUnavailable, reason: reason.GroupRenumbering, retry: time.Second},
 	{target: membership.ErrMembershipSnapshotUnavailable, code: connect.CodeUnavailable, reason: reason.SnapshotUnavailable, retry: 500 * time.Millisecond},
@@ -90,8 +94,10 @@ var classes = []class{
 	{target: conversation.ErrUnfinished, code: connect.CodeUnavailable, reason: reason.Unfinished, retry: 500 * time.Millisecond},
 	{target: conversation.ErrConflict, code: connect.CodeAborted, reason: reason.Conflict, retry: 50 * time.Millisecond},
 	{target: mailbox.ErrHeadMoved, code: connect.CodeAborted, reason: reason.Conflict, retry: 50 * time.Millisecond},
-	{target: mailbox.ErrOutcomeUnknown, code: connect.CodeUnavailable, reason: reason.Conflict, retry: 200 * time.Millisecond,
-		hidden: "the outcome of the write is unknown; repeat the request with the same client_message_id"},
+	{
+		target: mailbox.ErrOutcomeUnknown, code: connect.CodeUnavailable, reason: reason.Conflict, retry: 200 * time.Millisecond,
+		hidden: "the outcome of the write is unknown; repeat the request with the same client_message_id",
+	},
 
 	{target: context.DeadlineExceeded, code: connect.CodeDeadlineExceeded, reason: reason.DeadlineExceeded},
 	{target: context.Canceled, code: connect.CodeCanceled, reason: reason.Canceled},
@@ -111,7 +117,7 @@ func toConnect(log *slog.Logger, procedure string, err error) *connect.Error {
 	var done *connect.Error
 	if errors.As(err, &done) {
 		if done.Meta().Get(reason.Header) == "" {
-			attach(done, &lanewayv1.ErrorReason{Reason: string(ofCode(done.Code()))})
+			return attach(done, &lanewayv1.ErrorReason{Reason: string(ofCode(done.Code()))})
 		}
 		return done
 	}

@@ -141,11 +141,11 @@ type fixture struct {
 	client  *client.Client
 }
 
-func openStore(t testing.TB) *pebble.Store {
-	t.Helper()
+func openStore(tb testing.TB) *pebble.Store {
+	tb.Helper()
 	st, err := pebble.Open(pebble.Options{Dir: "store", FS: vfs.NewMem(), ShardCount: 2, ExpireEvery: -1})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = st.Close() })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = st.Close() })
 	return st
 }
 

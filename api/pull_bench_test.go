@@ -11,7 +11,6 @@ import (
 	"github.com/laneway/laneway/api"
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 	"github.com/laneway/laneway/client"
-	"github.com/laneway/laneway/mailbox"
 )
 
 // BenchmarkPull reads over loopback: whole pages of 5,000 entries of one
@@ -34,7 +33,7 @@ func BenchmarkPull(b *testing.B) {
 	for i := range users {
 		deliver(b, st, at(1, entries+1), false, fmt.Sprintf("user-%d", i))
 	}
-	sh.set(func(s *shards) { s.w = mailbox.Seq(at(1, entries+1)) })
+	sh.set(func(s *shards) { s.w = at(1, entries+1) })
 	ctx := context.Background()
 
 	b.Run("pages", func(b *testing.B) {

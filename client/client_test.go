@@ -272,7 +272,7 @@ func TestWatchWaitsForAServerThatWentAway(t *testing.T) {
 	gone := errors.New("gone")
 	n.watches = append(n.watches, func(send func(uint64) error) error { return send(1) })
 	told := 0
-	err := dial(t, n.server.URL).Watch(bounded(t), alice, "", func(w *lanewayv1.WatchResponse) error {
+	err := dial(t, n.server.URL).Watch(bounded(t), alice, "", func(*lanewayv1.WatchResponse) error {
 		if told++; told == 3 {
 			return gone
 		}

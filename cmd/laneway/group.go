@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -81,7 +80,7 @@ func newGroupImportCmd(a *app) *cobra.Command {
 }
 
 func (a *app) readUsers(name string) ([]string, error) {
-	var in io.Reader = a.in
+	in := a.in
 	shown := "standard input"
 	if name != "-" {
 		f, err := os.Open(name)

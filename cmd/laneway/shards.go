@@ -112,12 +112,12 @@ func (a *app) printShards(shards []*lanewayv1.ShardStatus, lanes bool) error {
 	if err := writeTable(a.out, []string{"SHARD", "OWNER", "ADDRESS", "EPOCH", "LEASE UNTIL", "W MIN", "W MAX", "FRONTIER", "LAG", "UNFINISHED", "SLOW"}, rows); err != nil || !lanes {
 		return err
 	}
-	rows = nil
+	var laneRows [][]string
 	for _, s := range shards {
 		for _, l := range s.Lanes {
-			rows = append(rows, []string{fmt.Sprint(s.Shard), fmt.Sprint(l.Lane), seqText(l.Watermark), seqText(l.Floor), fmt.Sprint(l.Unfinished), l.State})
+			laneRows = append(laneRows, []string{fmt.Sprint(s.Shard), fmt.Sprint(l.Lane), seqText(l.Watermark), seqText(l.Floor), fmt.Sprint(l.Unfinished), l.State})
 		}
 	}
 	fmt.Fprintln(a.out)
-	return writeTable(a.out, []string{"SHARD", "LANE", "W", "FLOOR", "UNFINISHED", "STATE"}, rows)
+	return writeTable(a.out, []string{"SHARD", "LANE", "W", "FLOOR", "UNFINISHED", "STATE"}, laneRows)
 }
