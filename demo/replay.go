@@ -24,7 +24,7 @@ func replay(ctx context.Context, cl *client.Client, tenant string, t *Trace, fro
 
 func commit(ctx context.Context, cl *client.Client, tenant string, t *Trace, i int) error {
 	e := &t.Events[i]
-	id := fmt.Sprintf("trace-%d", i+1)
+	id := clientMessageID(i)
 	var err error
 	switch e.Type {
 	case "join":
@@ -32,19 +32,10 @@ func commit(ctx context.Context, cl *client.Client, tenant string, t *Trace, i i
 	case "leave":
 		_, err = cl.Leave(ctx, &lanewayv1.LeaveRequest{TenantId: tenant, GroupId: e.Room, UserIds: []string{e.User}, ActorId: e.User, ClientMessageId: id})
 	default:
-		r := &lanewayv1.CommitRequest{
+		_, err = cl.Commit(ctx, &lanewayv1.CommitRequest{
 			TenantId: tenant, ConversationId: e.Room, ConversationKind: logv1.ConversationKind_CONVERSATION_KIND_GROUP,
-			SenderId: e.User, ClientMessageId: id, MessageId: e.Msg, Body: make([]byte, min(e.Bytes, 64<<10)),
-		}
-		if e.Type == "message" {
-			r.Events = []*logv1.Event{{Kind: logv1.EventKind_EVENT_KIND_MESSAGE}}
-			if len(e.Mentions) > 0 {
-				r.Events = append(r.Events, &logv1.Event{Kind: logv1.EventKind_EVENT_KIND_MENTION, UserIds: e.Mentions})
-			}
-		} else {
-			r.Events = []*logv1.Event{{Kind: logv1.EventKind_EVENT_KIND_CONTROL, Payload: []byte(e.Type)}}
-		}
-		_, err = cl.Commit(ctx, r)
+			SenderId: e.User, ClientMessageId: id, MessageId: e.Msg, Events: e.events(), Body: e.body(),
+		})
 	}
 	return err
 }
@@ -69,3 +60,21 @@ func resumePoint(ctx context.Context, cl *client.Client, tenant string, t *Trace
 	}
 	return t.Dispatching[seq-1] + 1, nil
 }
+
+// clientMessageID is an event's place in the trace.
+func clientMessageID(i int) string { return fmt.Sprintf("trace-%d", i+1) }
+
+// events is what a message, edit, redaction or reaction delivers.
+func (e *Event) events() []*logv1.Event {
+	if e.Type != "message" {
+		return []*logv1.Event{{Kind: logv1.EventKind_EVENT_KIND_CONTROL, Payload: []byte(e.Type)}}
+	}
+	out := []*logv1.Event{{Kind: logv1.EventKind_EVENT_KIND_MESSAGE}}
+	if len(e.Mentions) > 0 {
+		out = append(out, &logv1.Event{Kind: logv1.EventKind_EVENT_KIND_MENTION, UserIds: e.Mentions})
+	}
+	return out
+}
+
+// body stands for the message's text, which the trace does not have.
+func (e *Event) body() []byte { return make([]byte, min(e.Bytes, 64<<10)) }

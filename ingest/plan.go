@@ -26,7 +26,9 @@ type plan struct {
 	// Run state, guarded by the shard's mutex.
 	left     int // lanes that are neither durable nor degraded
 	workflow bool
-	attached bool // resumed work: tell the engine what is unmarked
+	attached bool // the engine may have a run: tell it what is unmarked
+	work     *DispatchWork
+	told     time.Time // when the engine was last told
 	admitted time.Time
 }
 

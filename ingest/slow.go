@@ -18,6 +18,7 @@ const engineStarters = 4
 // chunks are with the slow-retry queue. It holds no recipients.
 type slowLane struct {
 	work     SlowChunks
+	dispatch *DispatchWork // of a large dispatch, whose run looks after its lanes; nil: hot path
 	since    time.Time
 	attached time.Time // when the engine was last told
 }
@@ -34,7 +35,7 @@ func (s *Shard) degradeLocked(l *lanePlan, reason string) {
 	}
 	p := l.plan
 	now := s.cfg.Now()
-	e := &slowLane{since: now, attached: now, work: SlowChunks{
+	e := &slowLane{since: now, attached: now, dispatch: p.work, work: SlowChunks{
 		Shard: s.cfg.Shard, Dispatch: p.rec.DispatchID, Seq: p.seq, Lane: l.lane, Tenant: p.rec.Tenant, Group: p.group(),
 		Chunks: l.unmarked(), Reason: reason,
 	}}
@@ -47,7 +48,7 @@ func (s *Shard) degradeLocked(l *lanePlan, reason string) {
 	s.wakeLane(l.lane)
 	if s.cfg.Engine != nil && !l.task.SeenClaim() {
 		// Nobody retries it yet. A LaneWorkflow that had the turn goes on by itself.
-		s.enqueueStart(s.startSlow(e.work))
+		s.enqueueStart(s.startSlow(e))
 	}
 }
 
@@ -69,7 +70,7 @@ func (s *Shard) slowChunkDone(c mailbox.ChunkRef) {
 
 // startDispatch hands a large dispatch to the engine. s.mu is held.
 func (s *Shard) startDispatch(p *plan) {
-	w := DispatchWork{
+	w := &DispatchWork{
 		Shard: s.cfg.Shard, Dispatch: p.rec.DispatchID, Seq: p.seq, Tenant: p.rec.Tenant, Group: p.group(), Entries: p.manifest.Entries,
 	}
 	unmarked := map[mailbox.Lane][]int{}
@@ -81,7 +82,9 @@ func (s *Shard) startDispatch(p *plan) {
 		w.Lanes = append(w.Lanes, LaneWork{Lane: l.lane, Chunks: len(l.ends), Entries: l.entries, Own: l.own})
 		unmarked[l.lane] = l.unmarked()
 	}
+	p.work, p.told = w, s.cfg.Now()
 	attach := p.attached
+	p.attached = true // from now on a run exists, or will
 	s.enqueueStart(func(ctx context.Context) error {
 		s.mu.Lock()
 		unfinished := s.plans[w.Seq] == p
@@ -90,18 +93,28 @@ func (s *Shard) startDispatch(p *plan) {
 			return nil // the owner appended it itself meanwhile
 		}
 		if attach {
-			err := s.cfg.Engine.AttachDispatch(ctx, w, unmarked)
-			s.cfg.Metrics.WorkflowStart("attach", err)
-			return err
+			return s.attach(ctx, w, unmarked)
 		}
-		err := s.cfg.Engine.StartDispatch(ctx, w)
+		err := s.cfg.Engine.StartDispatch(ctx, *w)
 		s.cfg.Metrics.WorkflowStart("dispatch", err)
 		return err
 	})
 }
 
-func (s *Shard) startSlow(w SlowChunks) func(context.Context) error {
+func (s *Shard) attach(ctx context.Context, w *DispatchWork, unmarked map[mailbox.Lane][]int) error {
+	err := s.cfg.Engine.AttachDispatch(ctx, *w, unmarked)
+	s.cfg.Metrics.WorkflowStart("attach", err)
+	return err
+}
+
+// startSlow tells the engine of a degraded lane: the dispatch's own run, if it
+// has one, or a LaneWorkflow in slow mode.
+func (s *Shard) startSlow(e *slowLane) func(context.Context) error {
+	w, dispatch := e.work, e.dispatch
 	return func(ctx context.Context) error {
+		if dispatch != nil {
+			return s.attach(ctx, dispatch, map[mailbox.Lane][]int{w.Lane: w.Chunks})
+		}
 		err := s.cfg.Engine.StartSlow(ctx, w)
 		s.cfg.Metrics.WorkflowStart("slow", err)
 		return err
@@ -165,7 +178,7 @@ func (s *Shard) superviseLoop(ctx context.Context) error {
 		if err := s.retryExpansion(ctx); err != nil {
 			return err
 		}
-		s.reattachSlow()
+		s.reattach()
 		s.watchStalls()
 		if time.Since(reported) > 5*time.Second {
 			reported = time.Now()
@@ -174,7 +187,9 @@ func (s *Shard) superviseLoop(ctx context.Context) error {
 	}
 }
 
-func (s *Shard) reattachSlow() {
+// reattach hands to the engine again what has been unfinished for long: nothing
+// tells a shard that a run was ended by hand.
+func (s *Shard) reattach() {
 	if s.cfg.Engine == nil {
 		return
 	}
@@ -184,7 +199,12 @@ func (s *Shard) reattachSlow() {
 	for _, e := range s.slow {
 		if now.Sub(e.attached) >= s.opts.SlowAttach {
 			e.attached = now
-			s.enqueueStart(s.startSlow(e.work))
+			s.enqueueStart(s.startSlow(e))
+		}
+	}
+	for _, p := range s.plans {
+		if p.workflow && now.Sub(p.told) >= s.opts.SlowAttach {
+			s.startDispatch(p)
 		}
 	}
 }

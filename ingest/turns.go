@@ -35,7 +35,9 @@ func (s *Shard) AppendChunk(ctx context.Context, ref mailbox.ChunkRef, last bool
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.cancel = nil
-	if err == nil {
+	// The chunk may be durable though the wait for it was cut short: whoever made
+	// its lane complete ends the attempts that are left.
+	if err == nil || l.isMarked(ref.Index) {
 		if l.left > 0 {
 			s.sched.NextChunk(s.cfg.Now(), &l.task)
 			s.wakeLane(l.lane)

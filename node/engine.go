@@ -67,9 +67,17 @@ func (o owner) AppendLanes(ctx context.Context, _ mailbox.Shard, d mailbox.Dispa
 	out := make([]activities.LaneOutcome, len(lanes))
 	for i, r := range o.shard.AppendLanes(ctx, d, seq, lanes, heartbeat) {
 		out[i] = activities.LaneOutcome{Lane: r.Lane}
-		if r.Err != nil {
-			out[i].Err = r.Err.Error()
+		if r.Err == nil {
+			continue
 		}
+		// What is wrong with the whole call is not a lane's outcome: a shard that
+		// moved must not make every small lane a workflow.
+		for _, whole := range []error{mailbox.ErrNotServed, mailbox.ErrNotOwner, mailbox.ErrObligationUnknown} {
+			if errors.Is(r.Err, whole) {
+				return nil, r.Err
+			}
+		}
+		out[i].Err = r.Err.Error()
 	}
 	return out, nil
 }
