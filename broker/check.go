@@ -36,21 +36,29 @@ func (p Problem) err() error {
 // problem returns what makes the topic unusable, or nil.
 func (t *TopicState) problem(want topicWant) *Problem {
 	if t.Partitions != want.partitions {
-		return &Problem{Subject: "topic " + t.Name, What: fmt.Sprintf("it has %d partitions, the configuration says %d", t.Partitions, want.partitions),
-			Fix: "The number never changes once there is data: correct the configuration, or choose another topic prefix for a new deployment"}
+		return &Problem{
+			Subject: "topic " + t.Name, What: fmt.Sprintf("it has %d partitions, the configuration says %d", t.Partitions, want.partitions),
+			Fix: "The number never changes once there is data: correct the configuration, or choose another topic prefix for a new deployment",
+		}
 	}
 	if policy := t.Configs["cleanup.policy"]; policy != "delete" {
-		return &Problem{Subject: "topic " + t.Name, What: fmt.Sprintf("cleanup.policy is %q, which removes records that Laneway needs", policy),
-			Fix: "Set cleanup.policy=delete"}
+		return &Problem{
+			Subject: "topic " + t.Name, What: fmt.Sprintf("cleanup.policy is %q, which removes records that Laneway needs", policy),
+			Fix: "Set cleanup.policy=delete",
+		}
 	}
 	if t.Replication >= 2 {
 		if n, err := strconv.Atoi(t.Configs["min.insync.replicas"]); err != nil || n < 2 {
-			return &Problem{Subject: "topic " + t.Name, What: fmt.Sprintf("min.insync.replicas is %q with %d replicas: an acknowledged record could be on one disk only", t.Configs["min.insync.replicas"], t.Replication),
-				Fix: "Set min.insync.replicas=2 or more"}
+			return &Problem{
+				Subject: "topic " + t.Name, What: fmt.Sprintf("min.insync.replicas is %q with %d replicas: an acknowledged record could be on one disk only", t.Configs["min.insync.replicas"], t.Replication),
+				Fix: "Set min.insync.replicas=2 or more",
+			}
 		}
 		if t.Configs["unclean.leader.election.enable"] == "true" {
-			return &Problem{Subject: "topic " + t.Name, What: "unclean.leader.election.enable is true: acknowledged records can be lost",
-				Fix: "Set unclean.leader.election.enable=false"}
+			return &Problem{
+				Subject: "topic " + t.Name, What: "unclean.leader.election.enable is true: acknowledged records can be lost",
+				Fix: "Set unclean.leader.election.enable=false",
+			}
 		}
 	}
 	return nil
@@ -79,8 +87,10 @@ func (t *TopicState) warnings(want topicWant) []Problem {
 func Check(ctx context.Context, cl *kgo.Client, c TopicsConfig) []Problem {
 	c = c.withDefaults()
 	if err := Ping(ctx, cl); err != nil {
-		return []Problem{{Subject: "broker", What: err.Error(), cause: ErrUnreachable,
-			Fix: "Start it, or correct kafka.brokers (" + strings.Join(seeds(cl), ",") + ")"}}
+		return []Problem{{
+			Subject: "broker", What: err.Error(), cause: ErrUnreachable,
+			Fix: "Start it, or correct kafka.brokers (" + strings.Join(seeds(cl), ",") + ")",
+		}}
 	}
 	adm := kadm.NewClient(cl)
 	var fatal, warnings []Problem

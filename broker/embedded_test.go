@@ -21,43 +21,44 @@ import (
 
 const testTimeout = 20 * time.Second
 
-func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	t.Cleanup(cancel)
+func testContext(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), testTimeout)
+	tb.Cleanup(cancel)
 	return ctx
 }
 
-func startEmbedded(t testing.TB, dir string) *Embedded {
-	t.Helper()
-	e, err := StartEmbedded(testContext(t), EmbeddedOptions{Dir: dir})
-	require.NoError(t, err)
-	t.Cleanup(e.Close)
+func startEmbedded(tb testing.TB, dir string) *Embedded {
+	tb.Helper()
+	e, err := StartEmbedded(testContext(tb), EmbeddedOptions{Dir: dir})
+	require.NoError(tb, err)
+	tb.Cleanup(e.Close)
 	return e
 }
 
-func testClient(t testing.TB, addrs []string, extra ...kgo.Opt) *kgo.Client {
-	t.Helper()
-	cl, err := NewClient(ClientConfig{Brokers: addrs, ClientID: t.Name()}, extra...)
-	require.NoError(t, err)
-	t.Cleanup(cl.Close)
+func testClient(tb testing.TB, addrs []string, extra ...kgo.Opt) *kgo.Client {
+	tb.Helper()
+	cl, err := NewClient(ClientConfig{Brokers: addrs, ClientID: tb.Name()}, extra...)
+	require.NoError(tb, err)
+	tb.Cleanup(cl.Close)
 	return cl
 }
 
 var testTopics = TopicsConfig{OutboxPartitions: 4, Shards: 2, Replication: 1}
 
-func produce(t testing.TB, cl *kgo.Client, topic string, partition int32, values ...string) {
-	t.Helper()
+func produce(tb testing.TB, cl *kgo.Client, topic string, partition int32, values ...string) {
+	tb.Helper()
 	for _, v := range values {
-		require.NoError(t, cl.ProduceSync(testContext(t), &kgo.Record{Topic: topic, Partition: partition, Value: []byte(v)}).FirstErr())
+		require.NoError(tb, cl.ProduceSync(testContext(tb), &kgo.Record{Topic: topic, Partition: partition, Value: []byte(v)}).FirstErr())
 	}
 }
 
-func readAll(t testing.TB, r *Reader, n int) []string {
-	t.Helper()
+func readAll(tb testing.TB, r *Reader, n int) []string {
+	tb.Helper()
 	var out []string
 	for len(out) < n {
-		rs, err := r.Poll(testContext(t))
-		require.NoError(t, err)
+		rs, err := r.Poll(testContext(tb))
+		require.NoError(tb, err)
 		for _, rec := range rs {
 			out = append(out, string(rec.Value))
 		}
@@ -152,20 +153,20 @@ type embeddedProcess struct {
 	addr string
 }
 
-func startEmbeddedProcess(t testing.TB, dir string) *embeddedProcess {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+func startEmbeddedProcess(tb testing.TB, dir string) *embeddedProcess {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "LANEWAY_TEST_EMBEDDED_DIR="+dir)
 	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	require.NoError(tb, err)
+	require.NoError(tb, cmd.Start())
 	p := &embeddedProcess{cmd: cmd}
-	t.Cleanup(p.kill)
+	tb.Cleanup(p.kill)
 	line := make([]byte, 256)
 	n, err := out.Read(line)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	addr, ok := strings.CutPrefix(strings.TrimSpace(string(line[:n])), "addr ")
-	require.True(t, ok, "%s", line[:n])
+	require.True(tb, ok, "%s", line[:n])
 	p.addr = addr
 	return p
 }

@@ -74,7 +74,7 @@ func (p *OutboxPublisher) explain(partition int32, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed):
+	case errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrClientClosed), errors.Is(err, kerr.UnknownTopicOrPartition):
 		return fmt.Errorf("publish to %s partition %d: %w", p.topic, partition, Classify(err))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrRecordTimeout), kerr.IsRetriable(err):
 		cause := ""

@@ -81,3 +81,13 @@ func TestPublishLargestRecord(t *testing.T) {
 	}
 	require.NoError(t, p.Publish(testContext(t), 0, b))
 }
+
+func TestPublishToAMissingTopic(t *testing.T) {
+	e := startEmbedded(t, t.TempDir())
+	p, err := NewOutboxPublisher(ClientConfig{Brokers: e.Addrs(), ClientID: "publisher"}, "laneway.outbox", 4)
+	require.NoError(t, err)
+	defer p.Close()
+	require.ErrorIs(t, p.Publish(testContext(t), 0, []byte("x")), ErrTopicMissing)
+	p.Close()
+	require.ErrorIs(t, p.Publish(testContext(t), 0, []byte("x")), ErrClosed)
+}

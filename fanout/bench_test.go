@@ -61,7 +61,7 @@ func BenchmarkCoordinator(b *testing.B) {
 
 	b.Run("raw", func(b *testing.B) {
 		for b.Loop() {
-			benchRaw(b, ctx, client, topics, n, size)
+			benchRaw(ctx, b, client, topics, n, size)
 		}
 		b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "records/s")
 	})
@@ -101,7 +101,8 @@ func (c *Coordinator) benchRun(ctx context.Context) {
 	c.poll(ctx)
 }
 
-func benchRaw(b *testing.B, ctx context.Context, client broker.ClientConfig, topics broker.Topics, n, size int) {
+func benchRaw(ctx context.Context, b *testing.B, client broker.ClientConfig, topics broker.Topics, n, size int) {
+	b.Helper()
 	from := make(map[int32]kgo.Offset)
 	for p := range int32(broker.DefaultOutboxPartitions) {
 		from[p] = kgo.NewOffset().At(0)
@@ -113,7 +114,7 @@ func benchRaw(b *testing.B, ctx context.Context, client broker.ClientConfig, top
 	for read := 0; read < n; {
 		fetches := cl.PollFetches(ctx)
 		require.Empty(b, fetches.Errors())
-		fetches.EachRecord(func(r *kgo.Record) {
+		fetches.EachRecord(func(*kgo.Record) {
 			read++
 			for i := range 2 {
 				cl.Produce(ctx, &kgo.Record{Topic: topics.Dispatch, Partition: int32((read + 31*i) % 64), Value: value}, nil)

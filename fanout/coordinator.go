@@ -67,6 +67,9 @@ type Config struct {
 	// RetryBackoff is the first pause after a failed attempt; it doubles up to 64
 	// times that. Default 100 ms.
 	RetryBackoff time.Duration
+	// LagInterval is how often the lag of all partitions is measured, also of those
+	// that wait or are stopped; default 10 s.
+	LagInterval time.Duration
 }
 
 func (c *Config) setDefaults() error {
@@ -88,6 +91,7 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.CommitInterval, 100*time.Millisecond)
 	setDefault(&c.RecommitInterval, time.Hour)
 	setDefault(&c.RetryBackoff, 100*time.Millisecond)
+	setDefault(&c.LagInterval, 10*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -155,6 +159,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	workers.Go(func() { c.verifyAll(ctx, &workers) })
+	workers.Go(func() { c.measureLag(ctx) })
 	c.poll(ctx)
 	return nil
 }

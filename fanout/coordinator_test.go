@@ -139,7 +139,7 @@ func TestMissingSnapshotHoldsUpOnlyItsPartition(t *testing.T) {
 		h.publish(behind[seq])
 	}
 	cfg := h.config()
-	cfg.BatchRecords, cfg.QueueRecords = 4, 8
+	cfg.BatchRecords, cfg.QueueRecords, cfg.LagInterval = 4, 8, testPoll
 	c, _ := h.start(cfg)
 	require.Equal(t, group, <-h.gate.asked)
 
@@ -151,6 +151,10 @@ func TestMissingSnapshotHoldsUpOnlyItsPartition(t *testing.T) {
 		require.Equal(t, other, x.Conversation)
 	}
 	require.Equal(t, 1.0, testutil.ToFloat64(c.metrics.waiting.WithLabelValues("0")))
+
+	h.publish(singleRecord(conversationOn(0, 2), 1))
+	require.Eventually(t, func() bool { return testutil.ToFloat64(c.metrics.lag.WithLabelValues("0")) == 62 }, testTimeout, testPoll,
+		"the lag of a partition that waits is known")
 
 	h.gate.hold(group, false)
 	d.has(append(behind, held)...)

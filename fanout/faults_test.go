@@ -115,16 +115,16 @@ func runCoordinatorProcess(addr, dir string) error {
 	return c.Run(context.Background())
 }
 
-func startCoordinatorProcess(t testing.TB, addr, dir string) *coordinatorProcess {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+func startCoordinatorProcess(tb testing.TB, addr, dir string) *coordinatorProcess {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), envAddr+"="+addr, envDir+"="+dir)
-	cmd.Stderr = testWriter{t}
+	cmd.Stderr = testWriter{tb}
 	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	require.NoError(tb, err)
+	require.NoError(tb, cmd.Start())
 	p := &coordinatorProcess{cmd, make(chan struct{})}
-	t.Cleanup(p.kill)
+	tb.Cleanup(p.kill)
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			if strings.TrimSpace(lines.Text()) == "ready" {

@@ -28,9 +28,10 @@ const (
 
 var testTopics = broker.TopicsConfig{OutboxPartitions: testPartitions, Shards: testShards, Replication: 1}
 
-func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	t.Cleanup(cancel)
+func testContext(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), testTimeout)
+	tb.Cleanup(cancel)
 	return ctx
 }
 
@@ -108,27 +109,27 @@ type harness struct {
 	registry  *prometheus.Registry
 }
 
-func newHarness(t testing.TB, addrs []string) *harness {
-	t.Helper()
+func newHarness(tb testing.TB, addrs []string) *harness {
+	tb.Helper()
 	h := &harness{
-		t: t, client: broker.ClientConfig{Brokers: addrs, ClientID: "test"}, topics: testTopics.Topics(),
+		t: tb, client: broker.ClientConfig{Brokers: addrs, ClientID: "test"}, topics: testTopics.Topics(),
 		fences: &memFences{}, gate: &gate{held: make(map[string]bool), asked: make(chan string, 1)},
 	}
 	cl, err := broker.NewClient(h.client)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	defer cl.Close()
-	require.NoError(t, broker.EnsureTopics(testContext(t), cl, testTopics))
+	require.NoError(tb, broker.EnsureTopics(testContext(tb), cl, testTopics))
 	h.publisher, err = broker.NewOutboxPublisher(h.client, h.topics.Outbox, testPartitions)
-	require.NoError(t, err)
-	t.Cleanup(h.publisher.Close)
+	require.NoError(tb, err)
+	tb.Cleanup(h.publisher.Close)
 	return h
 }
 
-func startEmbedded(t testing.TB) *broker.Embedded {
-	t.Helper()
-	e, err := broker.StartEmbedded(testContext(t), broker.EmbeddedOptions{Dir: t.TempDir()})
-	require.NoError(t, err)
-	t.Cleanup(e.Close)
+func startEmbedded(tb testing.TB) *broker.Embedded {
+	tb.Helper()
+	e, err := broker.StartEmbedded(testContext(tb), broker.EmbeddedOptions{Dir: tb.TempDir()})
+	require.NoError(tb, err)
+	tb.Cleanup(e.Close)
 	return e
 }
 

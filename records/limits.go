@@ -12,9 +12,10 @@ const (
 	// the only one that it reads.
 	SchemaVersion = 1
 
-	// MaxOutboxBytes and MaxDispatchBytes bound a record's value. Both fit the
-	// 1 MiB that a Kafka broker accepts by default.
-	MaxOutboxBytes   = 960 << 10
+	// MaxOutboxBytes bounds an outbox record's value. It fits the 1 MiB that a
+	// Kafka broker accepts by default.
+	MaxOutboxBytes = 960 << 10
+	// MaxDispatchBytes bounds a dispatch record's value.
 	MaxDispatchBytes = 512 << 10
 	// MaxRecipients is the most users of a SINGLE conversation.
 	MaxRecipients = 16
@@ -63,7 +64,7 @@ func checkID(what, id string) error {
 	// The common case first: printable ASCII needs no rune by rune look.
 	if len(id) > 0 && len(id) <= mailbox.MaxIDBytes {
 		ascii := true
-		for i := 0; i < len(id); i++ {
+		for i := range len(id) {
 			if c := id[i]; c < 0x20 || c >= 0x7f {
 				ascii = false
 				break
