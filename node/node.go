@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -74,6 +75,7 @@ type Node struct {
 
 	mu       sync.Mutex
 	shards   []*ingest.Shard
+	lost     []atomic.Bool // shards that are not served here any more
 	workers  *workers.Workers
 	temporal client.Client
 	cleanup  []func()
@@ -321,9 +323,12 @@ func (n *Node) startShards(ctx, run context.Context) error {
 		m.Owned.Set(1)
 		m.Epoch.Set(float64(s.Ownership().Epoch))
 	}
+	n.lost = make([]atomic.Bool, len(n.shards))
 	for i, s := range n.shards {
 		n.spawn(func() {
-			if err := s.Run(run); run.Err() == nil {
+			err := s.Run(run)
+			n.lost[i].Store(true) // from here on no page of this shard counts
+			if run.Err() == nil {
 				n.metrics.Shard(i).Owned.Set(0)
 				n.fail(fmt.Errorf("shard %d stopped: %w", i, err))
 			}

@@ -16,7 +16,7 @@ import (
 type served Node
 
 func (s *served) shard(i mailbox.Shard) (*ingest.Shard, error) {
-	if int(i) >= len(s.shards) {
+	if int(i) >= len(s.shards) || s.lost[i].Load() {
 		return nil, &mailbox.MovedError{Shard: i}
 	}
 	return s.shards[i], nil
@@ -85,13 +85,13 @@ func (s *served) Status(ctx context.Context, lanes bool) ([]*lanewayv1.ShardStat
 func (s *served) Dispatches(ctx context.Context, limit int) ([]*lanewayv1.DispatchStatus, error) {
 	c := (*Node)(s).Temporal()
 	if c == nil {
-		return nil, fmt.Errorf("%w: %w", workers.ErrUnreachable, errNoEngine)
+		return nil, fmt.Errorf("%w: %w", api.ErrEngineUnavailable, errNoEngine)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	in, err := workers.ListDispatches(ctx, c, limit)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", api.ErrEngineUnavailable, err)
 	}
 	out := make([]*lanewayv1.DispatchStatus, len(in))
 	for i, d := range in {

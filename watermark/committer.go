@@ -31,6 +31,7 @@ type Committer struct {
 
 	mu       sync.Mutex
 	watchers [mailbox.LaneCount]map[chan struct{}]struct{}
+	ended    bool
 }
 
 // NewCommitter returns a committer that starts from the durable state of the
@@ -58,11 +59,16 @@ func (c *Committer) Durable() *mailbox.Watermarks { return c.durable.Load() }
 func (c *Committer) W(lane mailbox.Lane) mailbox.Seq { return c.durable.Load().W[lane] }
 
 // Watch returns a channel that gets a tick after W of the lane moved; ticks
-// coalesce. stop ends it.
+// coalesce. It is closed when the committer ends. stop ends the watch and may be
+// called after that.
 func (c *Committer) Watch(lane mailbox.Lane) (changed <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ended {
+		close(ch)
+		return ch, func() {}
+	}
 	if c.watchers[lane] == nil {
 		c.watchers[lane] = map[chan struct{}]struct{}{}
 	}
@@ -82,6 +88,7 @@ func (c *Committer) Run(ctx context.Context) error {
 		firstRetry = 50 * time.Millisecond
 		lastRetry  = 5 * time.Second
 	)
+	defer c.end()
 	retry := firstRetry
 	for {
 		select {
@@ -108,6 +115,19 @@ func (c *Committer) Run(ctx context.Context) error {
 			}
 			retry = min(2*retry, lastRetry)
 		}
+	}
+}
+
+// end closes the watches: W does not move here any more.
+func (c *Committer) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	for lane := range c.watchers {
+		for ch := range c.watchers[lane] {
+			close(ch)
+		}
+		c.watchers[lane] = nil
 	}
 }
 
