@@ -136,3 +136,59 @@ func BenchmarkAppendBatch(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPipeline takes single-chat dispatches through all that a shard's
+// owner does with the store: look up, begin, append, mark, commit. ns/op is per
+// entry, two entries a dispatch.
+func BenchmarkPipeline(b *testing.B) {
+	shape := benchShapes[0]
+	s, err := Open(Options{Dir: b.TempDir(), ShardCount: 1, ExpireEvery: -1})
+	require.NoError(b, err)
+	defer func() { require.NoError(b, s.Close()) }()
+	ctx := b.Context()
+	own, err := s.Fence(ctx, mailbox.FenceRequest{Token: mailbox.Token{1}, Owner: "n", Lease: 24 * time.Hour})
+	require.NoError(b, err)
+	batches := benchBatches(b, shape, b.N/(shape.chunks*shape.recipients)+1)
+	record := make([]byte, 300)
+	var w mailbox.Watermarks
+	b.ReportAllocs()
+	defer reportCPU(b)()
+	b.ResetTimer()
+	for _, chunks := range batches {
+		ids := make([]mailbox.DispatchID, len(chunks))
+		begin := mailbox.BeginBatch{Progress: make([]mailbox.DispatchProgress, len(chunks))}
+		for i, c := range chunks {
+			ids[i] = c.Ref.Dispatch
+			begin.Progress[i] = mailbox.DispatchProgress{
+				Dispatch: c.Ref.Dispatch, Seq: c.Ref.Seq, Record: record, LastOffset: c.Ref.Seq.Offset(), LastSeen: 1,
+				Manifest: mailbox.Manifest{EntryVersion: 1, ChunkSize: 2000, Entries: 2, Lanes: []mailbox.LaneChunks{{Lane: c.Ref.Lane, Users: 2, Chunks: 1}}},
+			}
+			begin.Frontier = c.Ref.Seq
+		}
+		if _, err := s.LookupDispatches(ctx, 0, ids); err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Begin(ctx, own, begin); err != nil {
+			b.Fatal(err)
+		}
+		durable := make([]mailbox.Durable, len(chunks))
+		for i, r := range s.AppendBatch(ctx, chunks) {
+			if r.Err != nil {
+				b.Fatal(r.Err)
+			}
+			durable[i] = r.Durable
+		}
+		if _, err := s.MarkChunks(ctx, own, durable); err != nil {
+			b.Fatal(err)
+		}
+		to := w
+		to.F = begin.Frontier
+		for lane := range to.W {
+			to.W[lane], to.Floor[lane] = to.F, to.F
+		}
+		if err := s.CommitWatermarks(ctx, own, &w, &to); err != nil {
+			b.Fatal(err)
+		}
+		w = to
+	}
+}
