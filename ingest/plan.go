@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"lukechampine.com/blake3"
-
 	"github.com/laneway/laneway/ingest/lanes"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
@@ -151,20 +149,10 @@ func newPlan(rec *records.Dispatch, seq mailbox.Seq, version uint8, audience mai
 	return p, nil
 }
 
-// usersDigest stands for the audience of a SINGLE dispatch in its manifest.
-func usersDigest(users []string) mailbox.Digest {
-	var buf [512]byte
-	x := buf[:0]
-	for _, u := range users {
-		x = mailbox.AppendLP(x, u)
-	}
-	return blake3.Sum256(x)
-}
-
 // expandUsers plans a SINGLE dispatch: those of its recipients who live in the
 // shard, in the order in which the record names them.
 func expandUsers(rec *records.Dispatch, seq mailbox.Seq, shard mailbox.Shard, shards int) (*plan, error) {
-	p, err := newPlan(rec, seq, mailbox.EntryVersion, usersDigest(rec.Users))
+	p, err := newPlan(rec, seq, mailbox.EntryVersion, rec.PayloadDigest) // the content names the users
 	if err != nil {
 		return nil, err
 	}

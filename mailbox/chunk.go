@@ -78,7 +78,7 @@ type LaneChunks struct {
 type Manifest struct {
 	EntryVersion uint8
 	ChunkSize    int
-	Audience     Digest // of the frozen version's manifest, or of the user list
+	Audience     Digest // of the frozen version's manifest, or the payload digest that covers the user list
 	Entries      int
 	Lanes        []LaneChunks // ascending by lane
 }

@@ -127,7 +127,8 @@ func NewTemplate(version uint8, h Header, events []Event) (*Template, error) {
 	if len(events) == 0 {
 		return nil, fmt.Errorf("%w: a dispatch without events", ErrInvalidEntry)
 	}
-	shared := []byte{version}
+	shared := make([]byte, 0, 64+len(h.TenantID)+len(h.ConversationID)+len(h.MessageID)+len(h.SenderID))
+	shared = append(shared, version)
 	shared = appendString(shared, fieldTenant, h.TenantID)
 	shared = protowire.AppendTag(shared, fieldSeq, protowire.Fixed64Type)
 	shared = protowire.AppendFixed64(shared, uint64(h.Seq))
@@ -149,7 +150,10 @@ func NewTemplate(version uint8, h Header, events []Event) (*Template, error) {
 		if len(e.Payload) > MaxPayloadBytes {
 			return nil, fmt.Errorf("%w: the payload of %s has %d bytes, at most %d are allowed", ErrGroupTooLarge, e.Type, len(e.Payload), MaxPayloadBytes)
 		}
-		b := append(make([]byte, 0, len(shared)+len(e.Payload)+8), shared...)
+		b := shared // the last event takes it over
+		if i < len(events)-1 {
+			b = append(make([]byte, 0, len(shared)+len(e.Payload)+8), shared...)
+		}
 		b = appendUint(b, fieldEventType, uint64(e.Type))
 		if len(e.Payload) > 0 {
 			b = protowire.AppendTag(b, fieldPayload, protowire.BytesType)

@@ -25,6 +25,9 @@ func TestLookupNeverHidesABegunDispatch(t *testing.T) {
 		p := mailbox.DispatchProgress{Dispatch: c.Ref.Dispatch, Seq: c.Ref.Seq}
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = s.LookupDispatches(ctx, 0, []mailbox.DispatchID{p.Dispatch}) })
+		if i%2 == 0 {
+			wg.Wait() // the look-up comes first, and remembers that it found nothing
+		}
 		require.NoError(t, s.Begin(ctx, own, mailbox.BeginBatch{Progress: []mailbox.DispatchProgress{p}}))
 		wg.Wait()
 		p.Manifest.Entries = 5

@@ -270,7 +270,9 @@ func TestCrashDuringRemoval(t *testing.T) {
 	u := mailbox.User{Tenant: "t", ID: "u"}
 	check := func(percent int) {
 		t.Helper()
-		copied, err := Open(Options{Dir: "data", FS: fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}), ShardCount: 1, ExpireEvery: -1, RetentionDays: 1, Clock: read})
+		// The copy's time stands still: the day must not expire between its answers.
+		at := read()
+		copied, err := Open(Options{Dir: "data", FS: fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}), ShardCount: 1, ExpireEvery: -1, RetentionDays: 1, Clock: func() time.Time { return at }})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, copied.Close()) }()
 		b, err := copied.UserBounds(t.Context(), u)

@@ -37,11 +37,8 @@ func foldOf(key []byte) (fold, error) {
 		case tableLatestSlot:
 			return foldLast, nil
 		case tableProgress:
-			switch key[len(key)-1] {
-			case progressPartSeen:
+			if key[len(key)-1] == progressPartSeen {
 				return foldMax, nil
-			case progressPartMarks:
-				return foldOr, nil
 			}
 		}
 	}
@@ -77,17 +74,6 @@ func foldMax(dst, operand []byte) ([]byte, error) {
 		if binary.BigEndian.Uint64(operand[i:]) > binary.BigEndian.Uint64(dst[i:]) {
 			copy(dst[i:i+8], operand[i:])
 		}
-	}
-	return dst, nil
-}
-
-// foldOr unites bit sets of any length.
-func foldOr(dst, operand []byte) ([]byte, error) {
-	for len(dst) < len(operand) {
-		dst = append(dst, 0)
-	}
-	for i, b := range operand {
-		dst[i] |= b
 	}
 	return dst, nil
 }

@@ -162,8 +162,8 @@ func decodeProgressPart(p *mailbox.DispatchProgress, part byte, value []byte) (e
 		if len(value) != 16 {
 			return fmt.Errorf("%w: the last-seen row at %s", mailbox.ErrCorrupt, p.Seq)
 		}
-		p.LastOffset = int64(binary.BigEndian.Uint64(value))
-		p.LastSeen = int64(binary.BigEndian.Uint64(value[8:]))
+		p.LastOffset = max(p.LastOffset, int64(binary.BigEndian.Uint64(value)))
+		p.LastSeen = max(p.LastSeen, int64(binary.BigEndian.Uint64(value[8:])))
 	case progressPartMarks:
 		p.Marks, err = decodeMarks(value, p.Manifest.Chunks())
 	default:
@@ -318,7 +318,6 @@ func (s *Store) stageProgress(sh *shard, w *pebble.Batch, p *mailbox.DispatchPro
 	appendProgressKey(op.Key[:0], sh.n, p.Seq, progressPartRow)
 	copy(op.Value, row)
 	_ = op.Finish()
-	mergeSeen(w, sh.n, p.Seq, p.LastOffset, p.LastSeen)
 	if known == nil {
 		op = w.SetDeferred(1+4+len(p.Dispatch), 8)
 		appendDispatchKey(op.Key[:0], sh.n, p.Dispatch)
@@ -367,7 +366,14 @@ func (s *Store) MarkChunks(ctx context.Context, own mailbox.Ownership, chunks []
 		if len(m.add) == 0 {
 			continue
 		}
-		_ = w.Merge(appendProgressKey(nil, sh.n, m.of.seq, progressPartMarks), encodeMarks(m.set), nil)
+		// Marks change under sh.begin only, so the whole set is known here.
+		for i, old := range m.of.marks {
+			m.set[i] |= old
+		}
+		op := w.SetDeferred(1+4+8+1, marksSize(m.set))
+		appendProgressKey(op.Key[:0], sh.n, m.of.seq, progressPartMarks)
+		appendMarks(op.Value[:0], m.set)
+		_ = op.Finish()
 	}
 	if w.Empty() {
 		return marked, w.Close()

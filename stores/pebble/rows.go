@@ -3,6 +3,7 @@ package pebble
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/laneway/laneway/mailbox"
@@ -219,6 +220,8 @@ func encodeProgress(p *mailbox.DispatchProgress) []byte {
 			w.uint(l.Chunks)
 		}
 	}
+	w.u64(uint64(p.LastOffset))
+	w.u64(uint64(p.LastSeen))
 	w.bytes(p.Record)
 	return w.b
 }
@@ -251,17 +254,26 @@ func decodeProgress(b []byte, p *mailbox.DispatchProgress) error {
 	default:
 		r.bad = true
 	}
+	p.LastOffset = int64(r.u64())
+	p.LastSeen = int64(r.u64())
 	p.Record = r.bytes()
 	return r.end()
 }
 
-func encodeMarks(s mailbox.ChunkSet) []byte {
-	b := make([]byte, 0, 8*len(s))
-	for _, v := range s {
-		b = binary.LittleEndian.AppendUint64(b, v)
+// marksSize is the length of a set's encoding: whole bytes without zeros at the
+// end.
+func marksSize(s mailbox.ChunkSet) int {
+	for i := len(s) - 1; i >= 0; i-- {
+		if s[i] != 0 {
+			return 8*i + (bits.Len64(s[i])+7)/8
+		}
 	}
-	for len(b) > 0 && b[len(b)-1] == 0 {
-		b = b[:len(b)-1]
+	return 0
+}
+
+func appendMarks(b []byte, s mailbox.ChunkSet) []byte {
+	for i := range marksSize(s) {
+		b = append(b, byte(s[i/8]>>(8*(i%8))))
 	}
 	return b
 }
