@@ -257,6 +257,7 @@ func TestDamagedRowsAreNamed(t *testing.T) {
 		Progress: []mailbox.DispatchProgress{{Dispatch: ref.Dispatch, Seq: ref.Seq, Manifest: m, Record: []byte("record")}},
 		Fences:   []mailbox.FenceRow{{Conversation: c, Base: 1, Seen: []mailbox.FenceSeen{{Epoch: 2, Offset: 3}}}}, Frontier: ref.Seq,
 	}))
+	require.NoError(t, s.Begin(ctx, own, mailbox.BeginBatch{Repeats: []mailbox.DispatchRepeat{{Dispatch: ref.Dispatch, Seq: ref.Seq, Offset: 9, SeenAt: 10}}}))
 	_, err = s.MarkChunks(ctx, own, []mailbox.Durable{mailbox.NewDurable(ref)})
 	require.NoError(t, err)
 	to := mailbox.Watermarks{F: ref.Seq}
