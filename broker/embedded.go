@@ -74,6 +74,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (e *Embedded, err err
 		kfake.NumBrokers(1),
 		kfake.ClusterID("laneway-embedded"),
 		kfake.DataDir(filepath.Join(o.Dir, "data")),
+		kfake.ListenFn(guardListener),
 		kfake.WithLogger(kfakeLogger{o.Logger}),
 		kfake.BrokerConfigs(map[string]string{
 			"log.segment.bytes":         embeddedSegmentBytes,
