@@ -19,9 +19,15 @@ const clearAttempts = 4
 // rows, outbox, look-up row, clear. version is what the record's change makes,
 // when this process computed it; else it is computed from the record. Doing any
 // step again changes nothing.
-func (s *Service) finish(ctx context.Context, st *state, version *membership.Next) error {
+func (s *Service) finish(ctx context.Context, st *state, version *membership.Next) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
+	defer func() {
+		if err != nil {
+			// Another process may finish it by the time of the next attempt here.
+			st.forget()
+		}
+	}()
 	c := st.conversation
 	pending, row := st.head.pending, st.head.row
 	var rec logv1.OutboxRecord
@@ -30,7 +36,6 @@ func (s *Service) finish(ctx context.Context, st *state, version *membership.Nex
 	}
 	if m := rec.GetMembershipChange(); m != nil {
 		if version == nil {
-			var err error
 			if version, err = s.rebuild(ctx, st, &rec); err != nil {
 				return fmt.Errorf("%w: %w", ErrUnfinished, err)
 			}

@@ -152,4 +152,7 @@ func (c *clock) set(t time.Time) {
 	c.now = t
 }
 
-var errCrashed = errors.New("the process is gone")
+var (
+	errCrashed = errors.New("the process is gone")
+	errLost    = errors.New("the answer is lost")
+)

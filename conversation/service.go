@@ -95,10 +95,12 @@ func (s *Service) run(ctx context.Context, c mailbox.Conversation, k messageKey,
 		return nil, false, fmt.Errorf("waiting for the turn in conversation %q/%q: %w", c.Tenant, c.ID, err)
 	}
 	defer s.states.release(st)
+	staleAt := uint64(0)
 	for attempt := range maxAttempts {
 		if err := pause(ctx, attempt); err != nil {
 			return nil, false, err
 		}
+		remembered := st.known
 		if err := s.load(ctx, st); err != nil {
 			return nil, false, err
 		}
@@ -119,11 +121,25 @@ func (s *Service) run(ctx context.Context, c mailbox.Conversation, k messageKey,
 			continue // finishing met another process
 		}
 		p, err := compute(st)
+		if remembered && (err != nil || p.unchanged != nil) {
+			// No compare-and-set will prove the remembered head: an answer that
+			// moves nothing is only given from one just read.
+			st.forget()
+			continue
+		}
+		if errors.Is(err, membership.ErrStaleBase) && st.revision != staleAt {
+			staleAt = st.revision
+			st.forget()
+			continue
+		}
+		if errors.Is(err, membership.ErrStaleBase) { // yet the head did not move
+			return nil, false, fmt.Errorf("%w: %w", mailbox.ErrCorrupt, err)
+		}
 		if err != nil {
 			return nil, false, err
 		}
 		if p.unchanged != nil {
-			return p.unchanged, false, s.putRow(ctx, c, k.sender, k.clientMessageID, p.unchanged)
+			return p.unchanged, false, s.settle(ctx, st, k, p.unchanged)
 		}
 		decided, err := s.decide(ctx, st, p)
 		if err != nil {
@@ -240,6 +256,45 @@ func fence(h *head, requested uint64) (uint64, error) {
 		return 0, fmt.Errorf("%w: the writer has %d, the conversation %d", ErrStaleFencingEpoch, requested, current)
 	}
 	return requested, nil
+}
+
+// settle makes the answer "nothing changed" lasting. A look-up row is not synced
+// by itself, it is durable before a later durable write of the head; so the
+// head is written once more as it is, durably, and once to say that nothing is
+// pending.
+func (s *Service) settle(ctx context.Context, st *state, k messageKey, row *statev1.CommittedMessage) error {
+	c := st.conversation
+	if err := s.putRow(ctx, c, k.sender, k.clientMessageID, row); err != nil {
+		return err
+	}
+	for attempt := range maxAttempts {
+		if err := pause(ctx, attempt); err != nil {
+			return err
+		}
+		if err := s.load(ctx, st); err != nil {
+			return err
+		}
+		if st.head.pending != nil {
+			if err := s.finish(ctx, st, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		b, err := st.head.encode(c)
+		if err != nil {
+			return err
+		}
+		err = s.cfg.Heads.CompareAndSetHead(ctx, c, st.revision, b, true)
+		if err == nil {
+			st.revision++
+			return s.clear(ctx, st)
+		}
+		st.forget()
+		if !errors.Is(err, mailbox.ErrHeadMoved) && !errors.Is(err, mailbox.ErrOutcomeUnknown) {
+			return fmt.Errorf("move the head of conversation %q/%q: %w", c.Tenant, c.ID, err)
+		}
+	}
+	return fmt.Errorf("%w (conversation %q/%q)", ErrConflict, c.Tenant, c.ID)
 }
 
 func (s *Service) putRow(ctx context.Context, c mailbox.Conversation, sender, clientMessageID string, row *statev1.CommittedMessage) error {

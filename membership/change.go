@@ -102,7 +102,8 @@ func (b *Base) place(user string) (mailbox.Shard, *Bitmap, error) {
 // join again, users who are none do not leave. latest holds each user's row of
 // its largest slot (mailbox.MembershipStore.LatestSlots), in the users' order.
 // Joins get slots from the high-water mark on, in the users' order, so that no
-// slot is given out twice. An empty answer means that nothing changes.
+// slot is given out twice. An empty answer means that nothing changes. A row
+// newer than the base is ErrStaleBase: another process has changed the group.
 func Plan(b Base, leave bool, users []string, latest []mailbox.DirectoryRow, conversationSeq uint64) ([]SlotChange, error) {
 	if len(latest) != len(users) {
 		return nil, fmt.Errorf("membership: %d slot rows for %d users", len(latest), len(users))
@@ -115,9 +116,11 @@ func Plan(b Base, leave bool, users []string, latest []mailbox.DirectoryRow, con
 			return nil, err
 		}
 		row := latest[i]
-		if row.User != "" && (row.User != u || row.Slot >= b.highWater()) {
-			return nil, corrupt(fmt.Sprintf("slot row of user %q in group %q/%q", u, b.Group.Tenant, b.Group.ID),
-				"it names user %q and slot %d, but only %d slots were given out", row.User, row.Slot, b.highWater())
+		if row.User != "" && row.User != u {
+			return nil, corrupt(fmt.Sprintf("slot row of user %q in group %q/%q", u, b.Group.Tenant, b.Group.ID), "it names user %q", row.User)
+		}
+		if row.User != "" && row.Slot >= b.highWater() {
+			return nil, fmt.Errorf("%w: group %q/%q: user %q has slot %d, the version knows %d slots", ErrStaleBase, b.Group.Tenant, b.Group.ID, u, row.Slot, b.highWater())
 		}
 		member := row.User != "" && bm.Has(row.Slot)
 		switch {

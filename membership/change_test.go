@@ -124,7 +124,7 @@ func TestChangesThatDoNotFitTheirBaseAreCorrupt(t *testing.T) {
 		require.ErrorIs(t, err, mailbox.ErrCorrupt, name)
 	}
 	_, err := Plan(w.base(), false, []string{"ann"}, []mailbox.DirectoryRow{{Slot: 3, User: "ann", JoinSeq: 1}}, 2)
-	require.ErrorIs(t, err, mailbox.ErrCorrupt, "a slot row beyond the high-water mark")
+	require.ErrorIs(t, err, ErrStaleBase, "a slot row beyond the high-water mark")
 	_, err = Plan(w.base(), false, []string{"ann"}, []mailbox.DirectoryRow{{Slot: 1, User: "bob", JoinSeq: 1}}, 2)
 	require.ErrorIs(t, err, mailbox.ErrCorrupt, "another user's slot row")
 	_, err = Plan(Base{Group: testGroup, Current: w.current(), ShardCount: 2}, false, []string{"ann"}, make([]mailbox.DirectoryRow, 1), 2)

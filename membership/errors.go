@@ -11,6 +11,9 @@ var (
 	// ErrMembershipSnapshotUnavailable: the frozen version's rows are not there
 	// yet, cannot be reached, or are not what the record froze. Try again later.
 	ErrMembershipSnapshotUnavailable = errors.New("membership snapshot unavailable")
+	// ErrStaleBase: a user's slot is newer than the version the change was planned
+	// on; the head has moved and must be read again.
+	ErrStaleBase = errors.New("the group has changed since its version was read")
 	// ErrSlotsExhausted: the generation has given out all 2^32 slots; the group
 	// must be renumbered.
 	ErrSlotsExhausted = errors.New("no slots left in this generation; renumber the group")
