@@ -2,11 +2,13 @@ package conversation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	statev1 "github.com/laneway/laneway/api/laneway/state/v1"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/records"
 )
 
 var messageToAll = []*logv1.Event{{Kind: logv1.EventKind_EVENT_KIND_MESSAGE}}
@@ -80,8 +82,12 @@ func (s *Service) seal(st *state, next head, rec *logv1.OutboxRecord, k messageK
 	rec.MessageId, rec.ClientMessageId, rec.SenderId = messageID, k.clientMessageID, k.sender
 	rec.ConversationSeq, rec.CommittedAtMs = next.seq, next.committedAt
 	rec.FencingEpoch, rec.CommitEpoch = next.fencingEpoch, s.cfg.CommitEpoch
-	if next.pending, err = deterministic.Marshal(rec); err != nil {
-		return nil, fmt.Errorf("encode an outbox record: %w", err)
+	// The coordinator's own rules: a message that it would put into quarantine
+	// must not be acknowledged.
+	if next.pending, err = records.EncodeOutbox(rec, s.cfg.ShardCount); errors.Is(err, records.ErrTooLarge) {
+		return nil, fmt.Errorf("%w: %w", ErrTooLarge, err)
+	} else if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
 	row.MessageId, row.ConversationSeq, row.CommittedAtMs = messageID, next.seq, next.committedAt
 	row.RequestDigest = k.digest[:]

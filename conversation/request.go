@@ -7,6 +7,7 @@ import (
 
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/records"
 )
 
 // MaxRecipients is the most users of a SINGLE conversation.
@@ -184,6 +185,9 @@ func checkEvents(events []*logv1.Event, l Limits) error {
 		}
 		if n := len(e.GetPayload()); n > mailbox.MaxPayloadBytes {
 			return fmt.Errorf("%w: the payload of event %d has %d bytes, at most %d are allowed", ErrTooLarge, i+1, n, mailbox.MaxPayloadBytes)
+		}
+		if n := len(e.GetUserIds()); n > records.MaxNamedUsers {
+			return fmt.Errorf("%w: event %d names %d users, at most %d are allowed; name none to reach everybody in the conversation", ErrTooLarge, i+1, n, records.MaxNamedUsers)
 		}
 		if named += len(e.GetUserIds()); named > l.NamedUsers {
 			return fmt.Errorf("%w: more than %d users are named by events", ErrTooLarge, l.NamedUsers)

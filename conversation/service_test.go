@@ -88,7 +88,8 @@ func TestRequestsAreChecked(t *testing.T) {
 		"unknown event":     {func(r *CommitRequest) { r.Events = event(9, 0) }, ErrInvalidRequest},
 		"nil event":         {func(r *CommitRequest) { r.Events = []*logv1.Event{nil} }, ErrInvalidRequest},
 		"mentioned user":    {func(r *CommitRequest) { r.Events = event(2, 0, "a\n") }, ErrInvalidRequest},
-		"many mentions":     {func(r *CommitRequest) { r.Events = event(2, 0, manyUsers(2001)...) }, ErrTooLarge},
+		"many mentions":     {func(r *CommitRequest) { r.Events = event(2, 0, manyUsers(513)...) }, ErrTooLarge},
+		"mentions in all":   {func(r *CommitRequest) { r.Events = repeated(4, event(2, 0, manyUsers(512)...)[0]) }, ErrTooLarge},
 		"many events":       {func(r *CommitRequest) { r.Events = make([]*logv1.Event, 17) }, ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,9 +105,17 @@ func TestRequestsAreChecked(t *testing.T) {
 
 	largest := message("c", "ann", "m1", manyUsers(16)...)
 	largest.Body = make([]byte, 64<<10)
-	largest.Events = event(2, 1024, manyUsers(2000)...)
+	largest.Events = repeated(3, event(2, 1024, manyUsers(512)...)[0])
 	_, err = s.Commit(t.Context(), largest)
 	require.NoError(t, err)
+}
+
+func repeated(n int, e *logv1.Event) []*logv1.Event {
+	out := make([]*logv1.Event, n)
+	for i := range out {
+		out[i] = e
+	}
+	return out
 }
 
 func TestKindsAreNotMixed(t *testing.T) {
