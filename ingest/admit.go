@@ -100,6 +100,13 @@ func (s *Shard) admitBatch(ctx context.Context, batch []admission.Record) error 
 			if plans[i], err = s.expandItem(ctx, it); err != nil {
 				return err
 			}
+			if it.Known.Unexpanded && plans[i] != nil {
+				// Its manifest is stored before anything of it is appended, as for a new
+				// one: no chunk could be marked without.
+				row := *it.Known
+				row.Unexpanded, row.Manifest = false, plans[i].manifest
+				begin.Progress = append(begin.Progress, row)
+			}
 		case admission.New:
 			if plans[i], err = s.expandItem(ctx, it); err != nil {
 				return err

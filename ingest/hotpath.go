@@ -184,8 +184,10 @@ func (s *Shard) loneLanes(ctx context.Context, tasks []*lanes.Task, cause error)
 	}
 	for _, ls := range byLane {
 		go func() {
+			cause := cause
 			for _, l := range ls {
 				s.loneLane(ctx, l, cause)
+				cause = errHung // only the first one's failure is worth a pause
 			}
 		}()
 	}

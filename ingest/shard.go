@@ -111,6 +111,9 @@ func (s *Shard) becomeOwner(ctx context.Context) (mailbox.ShardState, error) {
 	if err := checkLog(&st, logStart, logEnd); err != nil {
 		return st, err
 	}
+	if err := s.checkFirst(ctx, &st, logStart); err != nil {
+		return st, err
+	}
 	// The store's boundaries are a cache; the log from the last of them on says
 	// what is true. A store that lost its tail only makes this read longer.
 	from := logStart
@@ -168,6 +171,29 @@ func checkLog(st *mailbox.ShardState, start, end int64) error {
 	if st.F != 0 && end < st.F.Offset()+1 {
 		return fmt.Errorf("%w: the log ends at offset %d, but the frontier %s was read; the log lost its tail",
 			ErrLogTruncated, end, st.F)
+	}
+	return nil
+}
+
+// checkFirst is for a lane whose W is still 0: that does not say where the log
+// began when the shard first read it, but the progress rows do.
+func (s *Shard) checkFirst(ctx context.Context, st *mailbox.ShardState, start int64) error {
+	if st.F == 0 || st.Min() != 0 || start == 0 {
+		return nil
+	}
+	var lost mailbox.Seq
+	err := s.cfg.Store.ScanProgress(ctx, s.cfg.Shard, 0, func(p *mailbox.DispatchProgress) bool {
+		if p.Seq.Offset() < start && !p.Complete() {
+			lost = p.Seq
+		}
+		return p.Seq.Offset() < start && lost == 0
+	})
+	if err != nil {
+		return fmt.Errorf("progress below the log's start: %w", err)
+	}
+	if lost != 0 {
+		return fmt.Errorf("%w: the log starts at offset %d, but the dispatch at %s is unfinished; records were removed before they were dispatched",
+			ErrLogTruncated, start, lost)
 	}
 	return nil
 }

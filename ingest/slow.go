@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -265,6 +266,10 @@ type rebuiltPlans struct {
 
 const rebuiltMax = 4
 
+// admitted stands for the broker's date of a record in a progress row: the
+// record was checked against the true one when it was admitted.
+const admitted = math.MaxInt64 / 2
+
 // planOf returns the plan of a dispatch that is no longer in memory, rebuilt
 // from the record in its progress row and the frozen audience.
 func (s *Shard) planOf(ctx context.Context, known *mailbox.DispatchProgress) (*plan, error) {
@@ -281,7 +286,7 @@ func (s *Shard) planOf(ctx context.Context, known *mailbox.DispatchProgress) (*p
 			return p, nil
 		}
 	}
-	rec, err := records.DecodeDispatch(known.Record, s.cfg.Shard, 0)
+	rec, err := records.DecodeDispatch(known.Record, s.cfg.Shard, admitted)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the record in the progress of %s: %w", mailbox.ErrCorrupt, known.Dispatch, err)
 	}

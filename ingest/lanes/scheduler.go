@@ -231,7 +231,8 @@ func (s *Scheduler) remove(now time.Time, t *Task) bool {
 			switch next.state {
 			case Queued:
 				s.activate(now, next)
-			case Running: // taken in the same batch
+			case Running: // taken in the same batch; its clock starts with its turn
+				next.until = now.Add(s.cfg.Turn)
 				s.timed |= bit
 			}
 		}
