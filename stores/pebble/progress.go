@@ -82,7 +82,7 @@ func (s *Store) begun(sh *shard, id mailbox.DispatchID) (*begun, error) {
 	if g := sh.unfinished[id]; g != nil {
 		return g, nil
 	}
-	if _, no := sh.absent[id]; no {
+	if _, no := sh.absent[id]; no || sh.filter.never(id) {
 		return nil, nil
 	}
 	p, err := s.lookup(sh.n, id)
@@ -185,11 +185,18 @@ func (s *Store) LookupDispatches(ctx context.Context, n mailbox.Shard, ids []mai
 	if err != nil {
 		return nil, err
 	}
+	never := make([]bool, len(ids))
 	sh.begin.Lock()
 	begins := sh.begins
+	for i, id := range ids {
+		never[i] = sh.filter.never(id)
+	}
 	sh.begin.Unlock()
 	out := make([]*mailbox.DispatchProgress, len(ids))
 	for i, id := range ids {
+		if never[i] {
+			continue
+		}
 		if out[i], err = s.lookup(n, id); err != nil {
 			return nil, err
 		}
@@ -245,6 +252,7 @@ func (s *Store) Begin(ctx context.Context, own mailbox.Ownership, b mailbox.Begi
 	sh.begins++
 	for id, g := range staged {
 		sh.unfinished.put(id, g)
+		sh.filter.add(id)
 		delete(sh.absent, id)
 	}
 	sh.raiseFrontier(b.Frontier)

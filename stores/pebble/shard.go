@@ -26,6 +26,7 @@ type shard struct {
 	unfinished unfinished
 	begins     uint64 // calls of Begin that wrote
 	absent     absent
+	filter     dispatchFilter
 	advance    sync.Mutex
 
 	mu    sync.Mutex // held for moments only
@@ -53,6 +54,14 @@ func (s *Store) shard(n mailbox.Shard) (*shard, error) {
 			return nil, err
 		}
 		s.shards[n] = sh
+		if s.use.enter() {
+			go func() {
+				defer s.use.leave()
+				if err := s.loadFilter(s.background, sh); err != nil {
+					s.opts.Logger.Warn("the filter of known dispatches is not loaded; look-ups read the database", "shard", n, "error", err)
+				}
+			}()
+		}
 	}
 	return sh, nil
 }

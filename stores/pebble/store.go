@@ -34,7 +34,8 @@ type Store struct {
 	shardsMu sync.Mutex
 	shards   map[mailbox.Shard]*shard
 
-	stopExpiry context.CancelFunc
+	background context.Context // of work that nobody waits for; ends with Close
+	stopWork   context.CancelFunc
 	expiryDone chan struct{}
 }
 
@@ -49,6 +50,7 @@ func Open(opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{opts: opts, failed: make(chan struct{}), use: newUsage(), shards: map[mailbox.Shard]*shard{}}
+	s.background, s.stopWork = context.WithCancel(context.Background())
 	if err := opts.FS.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("pebble: make data directory %s: %w", opts.Dir, err)
 	}
@@ -64,9 +66,8 @@ func Open(opts Options) (*Store, error) {
 		}
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.stopExpiry, s.expiryDone = cancel, make(chan struct{})
-	go s.expireInBackground(ctx)
+	s.expiryDone = make(chan struct{})
+	go s.expireInBackground(s.background)
 	return s, nil
 }
 
@@ -126,7 +127,7 @@ func (s *Store) Close() error {
 	if !s.use.close() {
 		return nil
 	}
-	s.stopExpiry()
+	s.stopWork()
 	s.use.wait(s.failed)
 	if err := s.Healthy(); err != nil {
 		return err
