@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -104,6 +105,12 @@ func responseController(ctx context.Context) *http.ResponseController {
 func withReason(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(&reasonWriter{ResponseWriter: w}, r)
+		// gRPC answers 200 and says how it went in the trailers.
+		name := http.TrailerPrefix + http.CanonicalHeaderKey(reason.Header)
+		status := w.Header().Get(http.TrailerPrefix + "Grpc-Status")
+		if code, err := strconv.ParseUint(status, 10, 32); err == nil && code != 0 && w.Header().Get(name) == "" {
+			w.Header().Set(name, string(ofCode(connect.Code(code))))
+		}
 	})
 }
 

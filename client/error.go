@@ -103,6 +103,12 @@ func withoutReason(c *connect.Error) reason.Reason {
 		return reason.Unimplemented
 	case c.Code() == connect.CodeDeadlineExceeded:
 		return reason.DeadlineExceeded
+	// What the server's framework refuses before a service sees it: gRPC-Web has
+	// no place for its reason.
+	case c.Code() == connect.CodeInvalidArgument && connect.IsWireError(c):
+		return reason.InvalidArgument
+	case c.Code() == connect.CodeResourceExhausted && connect.IsWireError(c):
+		return reason.TooLarge
 	}
 	return NotLaneway
 }
