@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -115,6 +116,37 @@ func TestSnapshotsAreBoundedFirstInFirstOut(t *testing.T) {
 	get(m.add("large", maxSnapshotMembers))
 	require.Equal(t, 1, s.Stats().Snapshots)
 	require.Equal(t, maxSnapshotMembers, s.Stats().Members)
+}
+
+// The design gives the full cache about 32 MiB.
+func TestSnapshotsTakeLittleMemory(t *testing.T) {
+	w := openWorld(t, 64)
+	w.change(false, users("u", 480)...)
+	m := &manifests{rows: map[mailbox.GroupVersion][]byte{}}
+	var proofs []*Version
+	for i := range maxSnapshots {
+		v := &Version{ConversationSeq: 1, MemberCount: 480, SlotHighWater: 480, Shards: w.current().Shards}
+		v.Group, v.Generation, v.GroupVersion.Version = mailbox.Group{Tenant: "acme", ID: fmt.Sprintf("group-%d", i)}, 1, 1
+		m.rows[v.GroupVersion] = v.seal().Encode()
+		proofs = append(proofs, v)
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		var ms runtime.MemStats
+		runtime.ReadMemStats(&ms)
+		return ms.HeapAlloc
+	}
+	before := heap()
+	s := NewSnapshots(m)
+	for _, v := range proofs {
+		_, err := s.Get(t.Context(), v.GroupVersion, proofOf(v))
+		require.NoError(t, err)
+	}
+	grown := int64(heap()) - int64(before)
+	runtime.KeepAlive(proofs)
+	t.Logf("%d snapshots of 480 members in 64 shards: %.1f MiB", s.Stats().Snapshots, float64(grown)/(1<<20))
+	require.Equal(t, maxSnapshots, s.Stats().Snapshots)
+	require.Less(t, grown, int64(32<<20))
 }
 
 func TestRoomWithAJoinForEveryMessage(t *testing.T) {

@@ -26,8 +26,18 @@ type Proof struct {
 	ManifestDigest mailbox.Digest
 }
 
-// Snapshot is a frozen version as a coordinator plans with it. It is immutable.
-type Snapshot struct{ *Version }
+// Snapshot is what a coordinator needs of a frozen version: no bitmap and no
+// member, so that thousands of them fit in a few MiB. It is immutable.
+type Snapshot struct {
+	mailbox.GroupVersion
+	MemberCount  uint32
+	TargetShards []uint32 // ascending
+	Digest       mailbox.Digest
+}
+
+func snapshotOf(v *Version) *Snapshot {
+	return &Snapshot{GroupVersion: v.GroupVersion, MemberCount: v.MemberCount, TargetShards: v.TargetShards(), Digest: v.Digest()}
+}
 
 // SnapshotStats counts what a Snapshots cache did and holds.
 type SnapshotStats struct {
@@ -77,7 +87,7 @@ func (s *Snapshots) Get(ctx context.Context, v mailbox.GroupVersion, p Proof) (*
 	if err != nil {
 		return nil, err
 	}
-	snap = &Snapshot{x.(*Version)}
+	snap = snapshotOf(x.(*Version))
 	if err := snap.prove(p); err != nil {
 		return nil, err
 	}
@@ -97,10 +107,10 @@ func (s *Snapshot) prove(p Proof) error {
 	switch {
 	case s.MemberCount != p.MemberCount:
 		what = fmt.Sprintf("it has %d members, the record froze %d", s.MemberCount, p.MemberCount)
-	case !slices.Equal(s.TargetShards(), p.TargetShards):
+	case !slices.Equal(s.TargetShards, p.TargetShards):
 		what = "its target shards are not those that the record froze"
-	case s.Digest() != p.ManifestDigest:
-		what = fmt.Sprintf("its digest is %s, the record froze %s", s.Digest(), p.ManifestDigest)
+	case s.Digest != p.ManifestDigest:
+		what = fmt.Sprintf("its digest is %s, the record froze %s", s.Digest, p.ManifestDigest)
 	default:
 		return nil
 	}
