@@ -144,7 +144,7 @@ func (c *NodeCache) manifest(ctx context.Context, v mailbox.GroupVersion, digest
 	m = x.(*Version)
 	// Compared for every caller: two records could have frozen different ones.
 	if m.Digest() != digest {
-		return nil, corrupt("manifest of "+versionName(v), "its digest is %s, the record froze %s", m.Digest(), digest)
+		return nil, corrupt(manifestName(v), "its digest is %s, the record froze %s", m.Digest(), digest)
 	}
 	c.mu.Lock()
 	c.manifests.put(v, m, 1+len(m.Shards))

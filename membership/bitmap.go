@@ -71,7 +71,7 @@ func encodeRow(portable []byte) []byte {
 }
 
 // decodeRow checks a store's row against what the manifest says of it.
-func decodeRow(name string, row []byte, want ShardVersion, highWater uint32) (*Bitmap, error) {
+func decodeRow(name any, row []byte, want ShardVersion, highWater uint32) (*Bitmap, error) {
 	var d mailbox.Digest
 	if len(row) < len(d) {
 		return nil, corrupt(name, "%d bytes", len(row))
@@ -84,7 +84,7 @@ func decodeRow(name string, row []byte, want ShardVersion, highWater uint32) (*B
 }
 
 // decodePortable checks a bitmap's bytes against what the manifest says of them.
-func decodePortable(name string, b []byte, want ShardVersion, highWater uint32) (*Bitmap, error) {
+func decodePortable(name any, b []byte, want ShardVersion, highWater uint32) (*Bitmap, error) {
 	if len(b) != int(want.BitmapBytes) {
 		return nil, corrupt(name, "%d bytes, its manifest says %d", len(b), want.BitmapBytes)
 	}

@@ -162,7 +162,7 @@ func Apply(b Base, version, conversationSeq uint64, changes []SlotChange) (*Next
 
 func apply(b Base, version, conversationSeq uint64, changes []SlotChange, rowThreshold int) (*Next, error) {
 	id := mailbox.GroupVersion{Group: b.Group, Generation: b.Generation, Version: version}
-	name := "the change that makes " + versionName(id)
+	name := "the change that makes " + versionName(id).String()
 	type delta struct{ add, remove []uint32 }
 	deltas := make(map[mailbox.Shard]*delta)
 	directory := make(map[mailbox.Shard][]mailbox.DirectoryRow)

@@ -20,15 +20,39 @@ var (
 )
 
 // versionName names a version in errors; ids are quoted, they are user-given.
-func versionName(v mailbox.GroupVersion) string {
+type versionName mailbox.GroupVersion
+
+func (v versionName) String() string {
 	return fmt.Sprintf("group %q/%q generation %d version %d", v.Tenant, v.ID, v.Generation, v.Version)
 }
 
-func corrupt(name, format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s", mailbox.ErrCorrupt, name, fmt.Sprintf(format, args...))
+// bitmapName names a shard's bitmap: a blob, or the row of the version that wrote
+// it.
+type bitmapName struct {
+	version mailbox.GroupVersion
+	shard   mailbox.Shard
+	blob    string
+}
+
+func (b bitmapName) String() string {
+	if b.blob != "" {
+		return "blob " + b.blob
+	}
+	return fmt.Sprintf("bitmap of shard %d of %s", b.shard, versionName(b.version))
+}
+
+// manifestName names a version's manifest.
+type manifestName mailbox.GroupVersion
+
+func (m manifestName) String() string { return "manifest of " + versionName(m).String() }
+
+// corrupt names what is damaged; name is a string or a fmt.Stringer, so that
+// names are only made for errors.
+func corrupt(name any, format string, args ...any) error {
+	return fmt.Errorf("%w: %v: %s", mailbox.ErrCorrupt, name, fmt.Sprintf(format, args...))
 }
 
 // unavailable keeps the cause and says that trying again later may help.
-func unavailable(name string, cause error) error {
-	return fmt.Errorf("%w: %s: %w", ErrMembershipSnapshotUnavailable, name, cause)
+func unavailable(name any, cause error) error {
+	return fmt.Errorf("%w: %v: %w", ErrMembershipSnapshotUnavailable, name, cause)
 }

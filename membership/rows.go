@@ -46,14 +46,14 @@ func (r Rows) Put(ctx context.Context, n *Next) error {
 func (r Rows) Version(ctx context.Context, id mailbox.GroupVersion) (*Version, error) {
 	b, err := r.Store.VersionManifest(ctx, id)
 	if err != nil {
-		return nil, readError("manifest of "+versionName(id), err)
+		return nil, readError(manifestName(id), err)
 	}
 	v, err := DecodeVersion(b)
 	if err != nil {
-		return nil, fmt.Errorf("manifest of %s: %w", versionName(id), err)
+		return nil, fmt.Errorf("%v: %w", manifestName(id), err)
 	}
 	if v.GroupVersion != id {
-		return nil, corrupt("manifest of "+versionName(id), "it describes %s", versionName(v.GroupVersion))
+		return nil, corrupt(manifestName(id), "it describes %s", versionName(v.GroupVersion))
 	}
 	return v, nil
 }
@@ -66,7 +66,7 @@ func (r Rows) FrozenVersion(ctx context.Context, id mailbox.GroupVersion, digest
 		return nil, err
 	}
 	if v.Digest() != digest {
-		return nil, corrupt("manifest of "+versionName(id), "its digest is %s, frozen was %s", v.Digest(), digest)
+		return nil, corrupt(manifestName(id), "its digest is %s, frozen was %s", v.Digest(), digest)
 	}
 	return v, nil
 }
@@ -79,9 +79,8 @@ func (r Rows) Bitmap(ctx context.Context, v *Version, shard mailbox.Shard) (*Bit
 	}
 	id := v.GroupVersion
 	id.Version = part.BitmapVersion
-	name := fmt.Sprintf("bitmap of shard %d of %s", shard, versionName(id))
+	name := bitmapName{id, shard, part.Blob}
 	if part.Blob != "" {
-		name = "blob " + part.Blob
 		b, err := r.Blobs.Get(ctx, part.Blob, part.BitmapDigest, MaxBitmapBytes)
 		if err != nil {
 			return nil, readError(name, err)
@@ -97,9 +96,9 @@ func (r Rows) Bitmap(ctx context.Context, v *Version, shard mailbox.Shard) (*Bit
 
 // readError tells what is damaged from what may be there later (a cancelled
 // read too: the cause stays matchable).
-func readError(name string, err error) error {
+func readError(name any, err error) error {
 	if errors.Is(err, mailbox.ErrCorrupt) {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%v: %w", name, err)
 	}
 	return unavailable(name, err)
 }
