@@ -43,8 +43,8 @@ func (s *Shard) waitForRoom(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.stopping {
-		_, entries := s.sched.Len()
-		if s.large < s.opts.MaxUnfinishedDispatches && entries < s.opts.MaxPendingEntries {
+		tasks, entries := s.sched.Len()
+		if s.large < s.opts.MaxUnfinishedDispatches && entries < s.opts.MaxPendingEntries && tasks < s.opts.MaxPendingTasks {
 			return nil
 		}
 		s.metrics.Paused.Set(1)

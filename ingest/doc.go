@@ -11,7 +11,7 @@
 // It owns the order of admission and the obligations of its shard; dispatch
 // progress in the store is the truth, the log is where it starts from, and the
 // engine's history is never consulted. Memory is bounded: the log is not read
-// on while [Options.MaxPendingEntries] entries or
+// on while [Options.MaxPendingEntries] entries, [Options.MaxPendingTasks] tasks or
 // [Options.MaxUnfinishedDispatches] large dispatches are unfinished. Design:
 // docs/design/06-ingest.md and 07-workflows.md.
 package ingest

@@ -36,9 +36,12 @@ type Options struct {
 	// MaxUnfinishedDispatches bounds the large dispatches that are unfinished and
 	// not degraded (default 32); MaxPendingEntries bounds the entries in the
 	// lanes (default 400,000, at about 24 bytes each, or one dispatch if that is
-	// larger). At either bound the log is not read on.
+	// larger) and MaxPendingTasks the dispatches in lanes, each counted once a
+	// lane (default 16,384, at about 1 KiB each). At any bound the log is not read
+	// on; a batch that was read before goes in whole.
 	MaxUnfinishedDispatches int
 	MaxPendingEntries       int
+	MaxPendingTasks         int
 	// Lease is the term of the shard's lease (default 10 s).
 	Lease time.Duration
 	// StallAlert is how long the lowest obligation of a lane may stay unfinished
@@ -69,6 +72,7 @@ func (o Options) withDefaults() Options {
 	num(&o.Workers, 2)
 	num(&o.MaxUnfinishedDispatches, 32)
 	num(&o.MaxPendingEntries, 400_000)
+	num(&o.MaxPendingTasks, 1<<14)
 	def(&o.Lease, 10*time.Second)
 	def(&o.StallAlert, 30*time.Second)
 	def(&o.SlowAttach, time.Minute)
