@@ -223,7 +223,7 @@ var output = regexp.MustCompile(`^laneway (at http://)|^laneway: `)
 
 func TestEveryCommandParses(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "laneway")
-	build, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../cmd/laneway").CombinedOutput()
+	build, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", binary, "../cmd/laneway").CombinedOutput()
 	require.NoError(t, err, "%s", build)
 	seen := map[string]bool{}
 	for _, c := range commands(t) {
