@@ -304,7 +304,7 @@ func words(t *testing.T, line string) []string {
 var (
 	link     = regexp.MustCompile(`[^!]\[[^\]]+\]\(([^)#]*)(#[^)]*)?\)`)
 	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	notAScii = regexp.MustCompile(`[^a-z0-9 _-]`)
+	notASCII = regexp.MustCompile(`[^a-z0-9 _-]`)
 	goFile   = regexp.MustCompile("`([a-z]+/[a-z0-9/_-]+\\.(?:go|proto|jsonl|py))`")
 )
 
@@ -341,7 +341,7 @@ func TestEveryLinkAndFileExists(t *testing.T) {
 func anchors(page string) []string {
 	var out []string
 	for _, m := range heading.FindAllStringSubmatch(page, -1) {
-		id := notAScii.ReplaceAllString(strings.ToLower(m[1]), "")
+		id := notASCII.ReplaceAllString(strings.ToLower(m[1]), "")
 		out = append(out, strings.ReplaceAll(id, " ", "-"))
 	}
 	return out
