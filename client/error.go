@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/laneway/laneway/api/reason"
 
@@ -62,13 +63,13 @@ func ReasonOf(err error) reason.Reason {
 }
 
 // fromConnect turns a call's failure into an Error; nil stays nil. The end of
-// the caller's own context is returned as it is.
+// the caller's own context is returned as its cause.
 func fromConnect(ctx context.Context, server string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	var c *connect.Error
 	if !errors.As(err, &c) {
@@ -90,7 +91,16 @@ func fromConnect(ctx context.Context, server string, err error) error {
 	if e.Reason == "" {
 		e.Reason = withoutReason(c)
 	}
+	if notEncodable(c) {
+		e.Message = "an id or a text of the request is not valid UTF-8; nothing was sent"
+	}
 	return e
+}
+
+// notEncodable reports whether the request could not be written: protobuf's
+// strings are valid UTF-8.
+func notEncodable(c *connect.Error) bool {
+	return c.Code() == connect.CodeInternal && !connect.IsWireError(c) && errors.Is(c, proto.Error)
 }
 
 // withoutReason names failures that no Laneway service answered.
@@ -105,7 +115,7 @@ func withoutReason(c *connect.Error) reason.Reason {
 		return reason.DeadlineExceeded
 	// What the server's framework refuses before a service sees it: gRPC-Web has
 	// no place for its reason.
-	case c.Code() == connect.CodeInvalidArgument && connect.IsWireError(c):
+	case c.Code() == connect.CodeInvalidArgument && connect.IsWireError(c), notEncodable(c):
 		return reason.InvalidArgument
 	case c.Code() == connect.CodeResourceExhausted && connect.IsWireError(c):
 		return reason.TooLarge

@@ -92,7 +92,7 @@ func (a *app) readUsers(name string) ([]string, error) {
 	}
 	users, bad, err := parseUsers(in)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", shown, err)
+		return nil, inputf("read %s: %w", shown, err)
 	}
 	if len(bad) > 0 {
 		for i, b := range bad {
@@ -205,7 +205,7 @@ func newGroupShowCmd(a *app) *cobra.Command {
 // withMessageID names the id of a change that failed after it may have been
 // made, so that it can be repeated.
 func (a *app) withMessageID(err error, id string) error {
-	return fmt.Errorf("%w (client message id %s)", err, id)
+	return fmt.Errorf("%w (client message id %s)", err, printable(id))
 }
 
 func must(err error) {

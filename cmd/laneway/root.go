@@ -50,7 +50,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.AddCommand(
 		newGroupCmd(a), newSendCmd(a), newPullCmd(a), newWatchCmd(a),
 		newShardsCmd(a), newDispatchesCmd(a),
-		newDevCmd(a), newServeCmd(a), newDemoCmd(a), newCheckCmd(a, checkNode), newConfigCmd(a), newVersionCmd(a),
+		newDevCmd(a), newServeCmd(a), newDemoCmd(a), newSetupCmd(a), newCheckCmd(a, checkNode), newConfigCmd(a), newVersionCmd(a),
 	)
 	return root
 }

@@ -62,11 +62,12 @@ func newSendCmd(a *app) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
+	// Arrays, not slices: an id may hold a comma.
 	f.StringVar(&m.from, "from", "", "the sender (required)")
-	f.StringSliceVar(&m.to, "to", nil, "recipient of a single chat; may be repeated, up to 15 others; the sender's own mailbox gets it too")
+	f.StringArrayVar(&m.to, "to", nil, "recipient of a single chat; may be repeated, up to 15 others; the sender's own mailbox gets it too")
 	f.StringVar(&m.group, "group", "", "group to send to")
 	f.StringVar(&m.conversation, "conversation", "", "conversation of a single chat (default: one for this set of users)")
-	f.StringSliceVar(&m.mentions, "mention", nil, "user to mention; may be repeated")
+	f.StringArrayVar(&m.mentions, "mention", nil, "user to mention; may be repeated")
 	f.BoolVar(&m.mentionAll, "mention-all", false, "mention everybody")
 	f.StringVar(&m.body, "body", "", "text of the message, or - to read it from standard input")
 	f.StringVar(&m.id, "message-id", "", "message id (default: made by the node)")
@@ -83,6 +84,9 @@ func newSendCmd(a *app) *cobra.Command {
 }
 
 func (m *message) request(a *app) (*lanewayv1.CommitRequest, error) {
+	if m.group == "" && len(m.to) == 0 { // a flag is required, and an empty --group is one
+		return nil, usagef("--group is empty: name a group, or recipients with --to")
+	}
 	r := &lanewayv1.CommitRequest{
 		TenantId: a.tenant, SenderId: m.from, MessageId: m.id, ClientMessageId: m.clientMessageID, Body: []byte(m.body),
 		ConversationKind: logv1.ConversationKind_CONVERSATION_KIND_GROUP, ConversationId: m.group,

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -23,10 +25,16 @@ func parseUsers(in io.Reader) ([]string, []badLine, error) {
 	var users []string
 	var bad []badLine
 	firstAt := make(map[string]int)
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		id := strings.TrimSuffix(lines.Text(), "\r")
+	lines := bufio.NewReader(in)
+	for n := 1; ; n++ {
+		id, rest, err := readLine(lines)
+		if errors.Is(err, io.EOF) {
+			return users, bad, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		id = strings.TrimSuffix(id, "\r")
 		if n == 1 {
 			id = strings.TrimPrefix(id, "\ufeff")
 		}
@@ -36,6 +44,9 @@ func parseUsers(in io.Reader) ([]string, []badLine, error) {
 		switch at, twice := firstAt[id]; {
 		case twice:
 			bad = append(bad, badLine{n, fmt.Sprintf("repeats line %d", at)})
+			continue
+		case rest > 0:
+			bad = append(bad, badLine{n, fmt.Sprintf("the line has %d bytes, a user id at most %d", len(id)+rest, mailbox.MaxIDBytes)})
 			continue
 		case id != strings.TrimSpace(id):
 			bad = append(bad, badLine{n, "has spaces before or after the user id"})
@@ -48,7 +59,22 @@ func parseUsers(in io.Reader) ([]string, []badLine, error) {
 		firstAt[id] = n
 		users = append(users, id)
 	}
-	return users, bad, lines.Err()
+}
+
+// readLine returns a line without its end. Of one that is longer than the
+// reader's buffer, and so no id, it returns the beginning and how many bytes
+// come after. io.EOF comes alone, after the last line.
+func readLine(r *bufio.Reader) (line string, rest int, err error) {
+	b, err := r.ReadSlice('\n')
+	line = strings.TrimSuffix(string(b), "\n")
+	for errors.Is(err, bufio.ErrBufferFull) {
+		b, err = r.ReadSlice('\n')
+		rest += len(bytes.TrimSuffix(b, []byte("\n")))
+	}
+	if errors.Is(err, io.EOF) && (len(b) > 0 || line != "") {
+		err = nil
+	}
+	return line, rest, err
 }
 
 // importProgress returns what shows an import's progress: a bar on a terminal, a
