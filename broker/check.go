@@ -89,7 +89,7 @@ func Check(ctx context.Context, cl *kgo.Client, c TopicsConfig) []Problem {
 	if err := Ping(ctx, cl); err != nil {
 		return []Problem{{
 			Subject: "broker", What: err.Error(), cause: ErrUnreachable,
-			Fix: "Start it, or correct kafka.brokers (" + strings.Join(seeds(cl), ",") + ")",
+			Fix: "Start it, or correct log.brokers (" + strings.Join(seeds(cl), ",") + ")",
 		}}
 	}
 	adm := kadm.NewClient(cl)
@@ -98,7 +98,10 @@ func Check(ctx context.Context, cl *kgo.Client, c TopicsConfig) []Problem {
 		t, err := describe(ctx, adm, want.name)
 		switch {
 		case errors.Is(err, ErrTopicMissing):
-			fatal = append(fatal, Problem{Subject: "topic " + want.name, What: "it does not exist", cause: ErrTopicMissing, Fix: "Run `laneway setup`, which creates it"})
+			warnings = append(warnings, Problem{
+				Subject: "topic " + want.name, What: "it does not exist yet", cause: ErrTopicMissing, Warning: true,
+				Fix: "Nothing, if the node may create it at its start; else run `laneway setup`",
+			})
 			continue
 		case err != nil:
 			fatal = append(fatal, Problem{Subject: "topic " + want.name, What: err.Error(), cause: err, Fix: "Check the broker's log and this user's rights (describe, describe configs)"})

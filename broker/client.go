@@ -84,7 +84,7 @@ func (c ClientConfig) Options(extra ...kgo.Opt) []kgo.Opt {
 // NewClient returns a client. It does not connect: the first call does.
 func NewClient(c ClientConfig, extra ...kgo.Opt) (*kgo.Client, error) {
 	if len(c.Brokers) == 0 {
-		return nil, errors.New("no broker address: set kafka.brokers, or use the embedded log")
+		return nil, errors.New("no broker address: set log.brokers, or use the embedded log")
 	}
 	cl, err := kgo.NewClient(c.Options(extra...)...)
 	if err != nil {

@@ -50,7 +50,7 @@ type Embedded struct {
 // only.
 func StartEmbedded(ctx context.Context, o EmbeddedOptions) (e *Embedded, err error) {
 	if o.Dir == "" {
-		return nil, errors.New("embedded log: no directory: set kafka.embedded.dir")
+		return nil, errors.New("embedded log: no directory")
 	}
 	if o.RetentionCheck <= 0 {
 		o.RetentionCheck = 10 * time.Minute

@@ -107,7 +107,7 @@ func (c *Config) check() []Problem {
 	between("temporal.ui_port", c.Temporal.UIPort, 0, 65535)
 	between("api.streams_per_user", c.API.StreamsPerUser, 1, 10_000)
 	between("api.streams", c.API.Streams, 1, 10_000_000)
-	between("api.max_import_users", c.API.MaxImportUsers, 1, 10_000_000)
+	between("api.max_import_users", c.API.MaxImportUsers, 1, 1_000_000)
 	switch c.Logging.Level {
 	case "debug", "info", "warn", "error":
 	default:

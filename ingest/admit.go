@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/laneway/laneway/ingest/admission"
@@ -44,7 +45,8 @@ func (s *Shard) waitForRoom(ctx context.Context) error {
 	defer s.mu.Unlock()
 	for !s.stopping {
 		tasks, entries := s.sched.Len()
-		if s.large < s.opts.MaxUnfinishedDispatches && entries < s.opts.MaxPendingEntries && tasks < s.opts.MaxPendingTasks {
+		if s.large < s.opts.MaxUnfinishedDispatches && entries < s.opts.MaxPendingEntries && tasks < s.opts.MaxPendingTasks &&
+			len(s.unexpanded) < s.opts.MaxUnexpanded {
 			return nil
 		}
 		s.metrics.Paused.Set(1)
@@ -87,12 +89,9 @@ func (s *Shard) admitBatch(ctx context.Context, batch []admission.Record) error 
 		it := &items[i]
 		switch it.Kind {
 		case admission.Quarantine:
-			if err := s.retry(ctx, "quarantine", func() error {
-				return s.cfg.Quarantine.Put(ctx, it.Reason, it.Detail, it.Offset, it.Value)
-			}); err != nil {
+			if err := s.putInQuarantine(ctx, it); err != nil {
 				return err
 			}
-			s.log.Warn("record quarantined", "offset", it.Offset, "reason", it.Reason, "detail", it.Detail)
 		case admission.Resume:
 			if it.Known == nil || it.Known.Complete() {
 				continue
@@ -111,6 +110,12 @@ func (s *Shard) admitBatch(ctx context.Context, batch []admission.Record) error 
 			if plans[i], err = s.expandItem(ctx, it); err != nil {
 				return err
 			}
+			if it.Kind == admission.Quarantine { // no entry can be made of it
+				if err := s.putInQuarantine(ctx, it); err != nil {
+					return err
+				}
+				continue
+			}
 			begin.Progress = append(begin.Progress, s.progressRow(it, plans[i], now))
 		case admission.Duplicate:
 			begin.Repeats = append(begin.Repeats, mailbox.DispatchRepeat{Dispatch: it.Dispatch.DispatchID, Seq: it.FirstSeq, Offset: it.Offset, SeenAt: now.UnixMilli()})
@@ -122,6 +127,13 @@ func (s *Shard) admitBatch(ctx context.Context, batch []admission.Record) error 
 	}
 	s.fences.Clean(begin.Fences)
 	return s.enter(items, plans, begin.Frontier, now)
+}
+
+func (s *Shard) putInQuarantine(ctx context.Context, it *admission.Item) error {
+	s.log.Warn("record quarantined", "offset", it.Offset, "reason", it.Reason, "detail", it.Detail)
+	return s.retry(ctx, "quarantine", func() error {
+		return s.cfg.Quarantine.Put(ctx, it.Reason, it.Detail, it.Offset, it.Value)
+	})
 }
 
 // horizon is the lowest offset that a replay may still start at.
@@ -179,7 +191,15 @@ func (s *Shard) expandItem(ctx context.Context, it *admission.Item) (*plan, erro
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		s.log.Warn("audience not readable yet", "dispatch", it.Dispatch.DispatchID, "seq", it.Seq, "error", err)
+		if errors.Is(err, mailbox.ErrInvalidEntry) || errors.Is(err, mailbox.ErrGroupTooLarge) {
+			it.Condemn(records.NewError(records.Invalid, err, "%v", err))
+			return nil, nil
+		}
+		level := slog.LevelWarn
+		if errors.Is(err, mailbox.ErrCorrupt) {
+			level = slog.LevelError // P1: it will not become readable by itself
+		}
+		s.log.Log(ctx, level, "audience not readable: the dispatch holds every lane until it is", "dispatch", it.Dispatch.DispatchID, "seq", it.Seq, "error", err)
 		return nil, nil
 	}
 	return p, nil
@@ -265,8 +285,6 @@ func (s *Shard) enter(items []admission.Item, plans []*plan, frontier mailbox.Se
 
 func (s *Shard) countItem(it *admission.Item, p *plan) {
 	switch it.Kind {
-	case admission.Quarantine:
-		s.cfg.Metrics.Quarantined.Inc(string(it.Reason))
 	case admission.Duplicate:
 		s.metrics.Duplicates.Inc()
 	case admission.Stale:

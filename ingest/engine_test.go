@@ -3,6 +3,7 @@ package ingest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ type autoEngine struct {
 	wg      sync.WaitGroup
 	started []ingest.DispatchWork
 	slow    []ingest.SlowChunks
-	claims  map[mailbox.Lane]int // AppendChunk calls
+	running map[string]bool // a start of what is running uses the run that is there
 }
 
 func (e *autoEngine) serve(s *ingest.Shard) {
@@ -38,7 +39,7 @@ func (e *autoEngine) serve(s *ingest.Shard) {
 	defer e.mu.Unlock()
 	e.shard = s
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	e.claims = map[mailbox.Lane]int{}
+	e.running = map[string]bool{}
 }
 
 // stop ends the activities and waits for them.
@@ -71,8 +72,8 @@ func (e *autoEngine) dispatchStarts() int {
 	return len(e.started)
 }
 
-// take starts a piece of work, if the engine is up.
-func (e *autoEngine) take(note func(), f func(ctx context.Context, s *ingest.Shard)) error {
+// take starts a piece of work, if the engine is up and has no run of that id.
+func (e *autoEngine) take(id string, note func(), f func(ctx context.Context, s *ingest.Shard)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.down || e.shard == nil {
@@ -82,8 +83,17 @@ func (e *autoEngine) take(note func(), f func(ctx context.Context, s *ingest.Sha
 	if e.forgets != nil && e.forgets() {
 		return nil
 	}
-	s, ctx := e.shard, e.ctx
-	e.wg.Go(func() { f(ctx, s) })
+	if e.running[id] {
+		return nil
+	}
+	s, ctx, running := e.shard, e.ctx, e.running
+	running[id] = true
+	e.wg.Go(func() {
+		f(ctx, s)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(running, id)
+	})
 	return nil
 }
 
@@ -98,7 +108,7 @@ func (e *autoEngine) AttachDispatch(_ context.Context, w ingest.DispatchWork, un
 }
 
 func (e *autoEngine) start(w ingest.DispatchWork, unmarked map[mailbox.Lane][]int) error {
-	return e.take(func() { e.started = append(e.started, w) }, func(ctx context.Context, s *ingest.Shard) {
+	return e.take(w.Dispatch.String(), func() { e.started = append(e.started, w) }, func(ctx context.Context, s *ingest.Shard) {
 		var wg sync.WaitGroup
 		var small []mailbox.Lane
 		chunks := map[mailbox.Lane][]int{}
@@ -113,7 +123,8 @@ func (e *autoEngine) start(w ingest.DispatchWork, unmarked map[mailbox.Lane][]in
 				small = append(small, l.Lane)
 				continue
 			}
-			wg.Go(func() { e.lane(ctx, s, w.Dispatch, w.Seq, l.Lane, chunks[l.Lane]) })
+			own := chunks[l.Lane]
+			wg.Go(func() { e.lane(ctx, s, w.Dispatch, w.Seq, l.Lane, own) })
 		}
 		if len(small) > 0 {
 			for _, o := range s.AppendLanes(ctx, w.Dispatch, w.Seq, small, nil) {
@@ -131,9 +142,6 @@ func (e *autoEngine) lane(ctx context.Context, s *ingest.Shard, d mailbox.Dispat
 	for i, c := range chunks {
 		ref := mailbox.ChunkRef{Shard: testShard, Dispatch: d, Seq: seq, Lane: lane, Index: c}
 		for try := 1; ; try++ {
-			e.mu.Lock()
-			e.claims[lane]++
-			e.mu.Unlock()
 			err := s.AppendChunk(ctx, ref, try == attempts, func() {})
 			if err == nil {
 				break
@@ -162,7 +170,7 @@ func (e *autoEngine) retry(ctx context.Context, s *ingest.Shard, d mailbox.Dispa
 
 // StartSlow implements ingest.Engine.
 func (e *autoEngine) StartSlow(_ context.Context, w ingest.SlowChunks) error {
-	return e.take(func() { e.slow = append(e.slow, w) }, func(ctx context.Context, s *ingest.Shard) {
+	return e.take(fmt.Sprint(w.Dispatch, w.Lane), func() { e.slow = append(e.slow, w) }, func(ctx context.Context, s *ingest.Shard) {
 		e.retry(ctx, s, w.Dispatch, w.Seq, w.Lane, w.Chunks)
 	})
 }

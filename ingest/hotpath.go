@@ -159,6 +159,7 @@ func (s *Shard) laneDone(now time.Time, l *lanePlan) {
 // leave takes a lane out of its plan's unfinished ones. The plan leaves memory
 // with its last.
 func (s *Shard) leave(p *plan, done bool) {
+	s.room.Signal()
 	p.left--
 	if p.left > 0 {
 		return
@@ -168,9 +169,8 @@ func (s *Shard) leave(p *plan, done bool) {
 		s.large--
 	}
 	if done {
-		s.finished = append(s.finished, p.admitted)
+		s.finished = append(s.finished, doneDispatch{p.seq, p.admitted, p.laneSet()})
 	}
-	s.room.Signal()
 }
 
 // loneLanes starts a lone attempt for each lane of tasks that are not done. A

@@ -42,6 +42,9 @@ type Options struct {
 	MaxUnfinishedDispatches int
 	MaxPendingEntries       int
 	MaxPendingTasks         int
+	// MaxUnexpanded bounds the dispatches whose audience cannot be read yet
+	// (default 256, each with its record of up to 512 KiB).
+	MaxUnexpanded int
 	// Lease is the term of the shard's lease (default 10 s).
 	Lease time.Duration
 	// StallAlert is how long the lowest obligation of a lane may stay unfinished
@@ -73,6 +76,7 @@ func (o Options) withDefaults() Options {
 	num(&o.MaxUnfinishedDispatches, 32)
 	num(&o.MaxPendingEntries, 400_000)
 	num(&o.MaxPendingTasks, 1<<14)
+	num(&o.MaxUnexpanded, 256)
 	def(&o.Lease, 10*time.Second)
 	def(&o.StallAlert, 30*time.Second)
 	def(&o.SlowAttach, time.Minute)

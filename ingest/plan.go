@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/laneway/laneway/ingest/lanes"
@@ -84,8 +85,9 @@ func (l *lanePlan) unmarked() []int {
 }
 
 func (p *plan) findLane(lane mailbox.Lane) *lanePlan {
-	i, ok := slices.BinarySearchFunc(p.lanes, lane, func(l lanePlan, lane mailbox.Lane) int { return int(l.lane) - int(lane) })
-	if !ok {
+	// By index: a copy of a lanePlan would be a read of its run state.
+	i := sort.Search(len(p.lanes), func(i int) bool { return p.lanes[i].lane >= lane })
+	if i == len(p.lanes) || p.lanes[i].lane != lane {
 		return nil
 	}
 	return &p.lanes[i]
@@ -97,6 +99,15 @@ func (p *plan) group() string {
 		return ""
 	}
 	return p.rec.Group.GroupID
+}
+
+// laneSet returns the plan's lanes as bits.
+func (p *plan) laneSet() uint64 {
+	var set uint64
+	for i := range p.lanes {
+		set |= 1 << p.lanes[i].lane
+	}
+	return set
 }
 
 // masks tell which of a dispatch's events a user gets.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +55,7 @@ type Shard struct {
 	unexpanded map[mailbox.Seq]*records.Dispatch
 	refused    [mailbox.LaneCount]string
 	laneWake   [mailbox.LaneCount]chan struct{} // closed when a waited-for lane moved
-	finished   []time.Time                      // admission times of dispatches done since the last commit
+	finished   []doneDispatch                   // durable in all lanes, W has not passed them yet
 	stalled    [mailbox.LaneCount]stall
 	stopping   bool
 
@@ -203,7 +205,13 @@ func (s *Shard) checkFirst(ctx context.Context, st *mailbox.ShardState, start in
 // store failed for good. It returns the reason.
 func (s *Shard) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.committer.Run(ctx) })
+	g.Go(func() error {
+		err := s.committer.Run(ctx)
+		if errors.Is(err, mailbox.ErrNotOwner) || errors.Is(err, mailbox.ErrWatermarkConflict) {
+			s.metrics.WatermarkCASFailures.Inc()
+		}
+		return err
+	})
 	g.Go(func() error { return s.admitLoop(ctx) })
 	for range s.opts.Workers {
 		g.Go(func() error { s.hotWorker(ctx); return nil })
@@ -214,6 +222,7 @@ func (s *Shard) Run(ctx context.Context) error {
 		g.Go(func() error { s.engineStarter(ctx); return nil })
 	}
 	g.Go(func() error { return s.superviseLoop(ctx) })
+	g.Go(func() error { return s.expansionLoop(ctx) })
 	g.Go(func() error {
 		<-ctx.Done()
 		s.mu.Lock()
@@ -325,16 +334,35 @@ func (s *Shard) positions(w *mailbox.Watermarks) {
 }
 
 // committed runs after each durable commit of W.
-func (s *Shard) committed(_, _ *mailbox.Watermarks) {
-	s.mu.Lock()
-	done := s.finished
-	s.finished = nil
-	s.mu.Unlock()
+func (s *Shard) committed(_, to *mailbox.Watermarks) {
 	s.metrics.WatermarkCommits.Inc()
 	now := s.cfg.Now()
-	for _, at := range done {
-		s.metrics.AdvanceDelay.Observe(now.Sub(at).Seconds())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finished = slices.DeleteFunc(s.finished, func(d doneDispatch) bool {
+		if !d.passed(to) {
+			return false
+		}
+		s.metrics.AdvanceDelay.Observe(now.Sub(d.admitted).Seconds())
+		return true
+	})
+}
+
+// doneDispatch is a dispatch whose chunks are durable, until W of its lanes has
+// passed it too.
+type doneDispatch struct {
+	seq      mailbox.Seq
+	admitted time.Time
+	lanes    uint64
+}
+
+func (d doneDispatch) passed(w *mailbox.Watermarks) bool {
+	for m := d.lanes; m != 0; m &= m - 1 {
+		if w.W[bits.TrailingZeros64(m)] < d.seq {
+			return false
+		}
 	}
+	return true
 }
 
 // wakeLane lets the activities that wait for a lane ask for their turn again.

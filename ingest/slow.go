@@ -41,16 +41,24 @@ func (s *Shard) degradeLocked(l *lanePlan, reason string) {
 		Chunks: l.unmarked(), Reason: reason,
 	}}
 	s.slow[laneKey{p.seq, l.lane}] = e
-	s.metrics.SlowChunks.Set(float64(len(s.slow)))
+	s.metrics.SlowChunks.Set(float64(s.slowChunks()))
 	s.log.Error("a chunk is degraded: its lane's watermark stands still until the slow-retry queue has appended it",
 		"lane", l.lane, "dispatch", p.rec.DispatchID, "seq", p.seq, "chunks", len(e.work.Chunks), "reason", reason)
-	s.metrics.TurnsExpired.Inc()
+	s.metrics.Degraded.Inc()
 	s.leave(p, false)
 	s.wakeLane(l.lane)
 	if s.cfg.Engine != nil && !l.task.SeenClaim() {
 		// Nobody retries it yet. A LaneWorkflow that had the turn goes on by itself.
 		s.enqueueStart(s.startSlow(e))
 	}
+}
+
+func (s *Shard) slowChunks() int {
+	n := 0
+	for _, e := range s.slow {
+		n += len(e.work.Chunks)
+	}
+	return n
 }
 
 // slowChunkDone takes a chunk that became durable out of the slow lanes.
@@ -61,11 +69,13 @@ func (s *Shard) slowChunkDone(c mailbox.ChunkRef) {
 		return
 	}
 	e.work.Chunks = slices.DeleteFunc(slices.Clone(e.work.Chunks), func(i int) bool { return i == c.Index })
+	if len(e.work.Chunks) == 0 {
+		delete(s.slow, k)
+	}
+	s.metrics.SlowChunks.Set(float64(s.slowChunks()))
 	if len(e.work.Chunks) > 0 {
 		return
 	}
-	delete(s.slow, k)
-	s.metrics.SlowChunks.Set(float64(len(s.slow)))
 	s.log.Info("a degraded lane healed", "lane", c.Lane, "dispatch", c.Dispatch, "seq", c.Seq, "after", s.cfg.Now().Sub(e.since).Round(time.Millisecond))
 }
 
@@ -163,8 +173,25 @@ func (s *Shard) engineStarter(ctx context.Context) {
 	}
 }
 
+// expansionLoop tries again to read audiences that were not readable. Each try
+// may take as long as the store lets it, so nothing else waits for it.
+func (s *Shard) expansionLoop(ctx context.Context) error {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if err := s.retryExpansion(ctx); err != nil {
+			return err
+		}
+	}
+}
+
 // superviseLoop looks after what may have been forgotten: degraded chunks whose
-// workflow is gone, audiences that were not readable, lanes that stand still.
+// workflow is gone, lanes that stand still.
 func (s *Shard) superviseLoop(ctx context.Context) error {
 	every := min(s.opts.SlowAttach, s.opts.StallAlert, 10*time.Second) / 5
 	tick := time.NewTicker(max(every, 50*time.Millisecond))
@@ -175,9 +202,6 @@ func (s *Shard) superviseLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-		}
-		if err := s.retryExpansion(ctx); err != nil {
-			return err
 		}
 		s.reattach()
 		s.watchStalls()
@@ -240,7 +264,7 @@ func (s *Shard) watchStalls() {
 		}
 	}
 	s.metrics.LanesStalled.Set(float64(n))
-	s.metrics.Unfinished.Set(float64(len(s.plans) + len(s.unexpanded) + len(s.slow)))
+	s.metrics.Unfinished.Set(float64(len(s.plans) + len(s.unexpanded)))
 }
 
 // reportLag commits the read position for lag dashboards and updates the lag.

@@ -74,7 +74,10 @@ func (s *Shard) claim(ctx context.Context, ref mailbox.ChunkRef) (*lanePlan, err
 		}
 		l := t.Work.(*lanePlan)
 		if l.plan.rec.DispatchID != ref.Dispatch || ref.Index >= len(l.ends) {
-			s.sched.Release(t)
+			if granted {
+				s.sched.Release(t)
+				s.wakeLane(ref.Lane)
+			}
 			s.mu.Unlock()
 			return nil, fmt.Errorf("%w: %s", mailbox.ErrObligationUnknown, ref)
 		}

@@ -30,8 +30,7 @@ var batches = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000}
 var families = []Family{
 	{"laneway_commits_total", Counter, []string{"outcome"}, "Commits by outcome: ok, duplicate, refused, failed.", nil},
 	{"laneway_commit_duration_seconds", Histogram, nil, "Time from a commit's arrival to the broker's acknowledgement and the cleared head.", seconds},
-	{"laneway_snapshot_cache_total", Counter, []string{"outcome"}, "Membership snapshot look-ups: hit, miss, unavailable.", nil},
-	{"laneway_quota_decisions_total", Counter, []string{"outcome"}, "Quota decisions: allowed, delayed, refused.", nil},
+	{"laneway_snapshot_cache_total", Counter, []string{"outcome"}, "Membership snapshot look-ups: hit, miss.", nil},
 	{"laneway_quarantined_total", Counter, []string{"reason"}, "Records put into quarantine, by reason.", nil},
 
 	{"laneway_dispatch_lag_records", Gauge, []string{"shard"}, "Dispatch records a shard has not admitted yet.", nil},
@@ -47,7 +46,7 @@ var families = []Family{
 	{"laneway_slow_chunks", Gauge, []string{"shard"}, "Chunks in the slow-retry queue.", nil},
 	{"laneway_ingest_paused", Gauge, []string{"shard"}, "1 while back-pressure pauses the shard's partition.", nil},
 	{"laneway_workflow_starts_total", Counter, []string{"kind", "outcome"}, "Workflow starts: dispatch, attach or slow, by outcome ok or failed.", nil},
-	{"laneway_turns_expired_total", Counter, []string{"shard"}, "Chunks that passed their 30 s turn or whose turn nobody claimed.", nil},
+	{"laneway_lanes_degraded_total", Counter, []string{"shard"}, "Lanes of dispatches that went to the slow-retry queue: their turn ended, or their last regular attempt failed.", nil},
 
 	{"laneway_watermark_advance_delay_seconds", Histogram, []string{"shard"}, "Time from a dispatch record's admission to the moment W of a lane passes it.", seconds},
 	{"laneway_watermark_commits_total", Counter, []string{"shard"}, "Durable moves of W.", nil},
@@ -59,7 +58,6 @@ var families = []Family{
 
 	{"laneway_shard_owned", Gauge, []string{"shard"}, "1 while this process owns the shard.", nil},
 	{"laneway_shard_epoch", Gauge, []string{"shard"}, "Epoch of the ownership this process holds or held last.", nil},
-	{"laneway_takeovers_total", Counter, []string{"shard", "outcome"}, "Takeovers by this process: ok or failed.", nil},
 
 	{"laneway_api_requests_total", Counter, []string{"procedure", "outcome"}, "API calls by outcome: ok or the reason.", nil},
 	{"laneway_api_request_duration_seconds", Histogram, []string{"procedure"}, "Time of one API call; streams count when they end.", seconds},
@@ -72,9 +70,8 @@ func Families() []Family { return append([]Family(nil), families...) }
 
 // Closed sets of label values. A value outside its set is counted as "other".
 var allowed = map[string][]string{
-	"laneway_commits_total":         {"ok", "duplicate", "refused", "failed"},
-	"laneway_snapshot_cache_total":  {"hit", "miss", "unavailable"},
-	"laneway_quota_decisions_total": {"allowed", "delayed", "refused"},
+	"laneway_commits_total":        {"ok", "duplicate", "refused", "failed"},
+	"laneway_snapshot_cache_total": {"hit", "miss"},
 	"laneway_quarantined_total": {
 		"UNDECODABLE", "UNKNOWN_VERSION", "INVALID", "TOO_LARGE", "DIGEST_CONFLICT", "CLOCK_AHEAD", "WRONG_SHARD", "UNKNOWN_AUDIENCE",
 	},

@@ -37,7 +37,6 @@ type Metrics struct {
 
 	Commits       Outcomes
 	SnapshotCache Outcomes
-	Quota         Outcomes
 	Quarantined   Outcomes
 
 	options  Options
@@ -77,7 +76,6 @@ func New(o Options) *Metrics {
 	m.OpenWatches = m.gauges["laneway_watch_streams"].WithLabelValues()
 	m.Commits = m.outcomes("laneway_commits_total")
 	m.SnapshotCache = m.outcomes("laneway_snapshot_cache_total")
-	m.Quota = m.outcomes("laneway_quota_decisions_total")
 	m.Quarantined = m.outcomes("laneway_quarantined_total")
 	return m
 }
@@ -144,7 +142,7 @@ type Shard struct {
 	Unfinished           prometheus.Gauge
 	SlowChunks           prometheus.Gauge
 	Paused               prometheus.Gauge
-	TurnsExpired         prometheus.Counter
+	Degraded             prometheus.Counter
 	AdvanceDelay         prometheus.Observer
 	WatermarkCommits     prometheus.Counter
 	WatermarkCASFailures prometheus.Counter
@@ -152,8 +150,6 @@ type Shard struct {
 	LanesRefused         prometheus.Gauge
 	Owned                prometheus.Gauge
 	Epoch                prometheus.Gauge
-	TakeoversOK          prometheus.Counter
-	TakeoversFailed      prometheus.Counter
 
 	laneStall, laneUnfinished []prometheus.Gauge // nil unless lanes are exported
 }
@@ -189,7 +185,7 @@ func (m *Metrics) Shard(shard int) *Shard {
 		Unfinished:           gauge("laneway_obligations_unfinished"),
 		SlowChunks:           gauge("laneway_slow_chunks"),
 		Paused:               gauge("laneway_ingest_paused"),
-		TurnsExpired:         counter("laneway_turns_expired_total"),
+		Degraded:             counter("laneway_lanes_degraded_total"),
 		AdvanceDelay:         timer("laneway_watermark_advance_delay_seconds"),
 		WatermarkCommits:     counter("laneway_watermark_commits_total"),
 		WatermarkCASFailures: counter("laneway_watermark_cas_failures_total"),
@@ -197,8 +193,6 @@ func (m *Metrics) Shard(shard int) *Shard {
 		LanesRefused:         gauge("laneway_lanes_refused"),
 		Owned:                gauge("laneway_shard_owned"),
 		Epoch:                gauge("laneway_shard_epoch"),
-		TakeoversOK:          counter("laneway_takeovers_total", "ok"),
-		TakeoversFailed:      counter("laneway_takeovers_total", "failed"),
 	}
 	if m.options.Lanes {
 		for lane := range mailbox.LaneCount {

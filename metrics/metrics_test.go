@@ -29,7 +29,7 @@ func options() metrics.Options {
 // and must not become a label anywhere.
 func use(m *metrics.Metrics, id int) {
 	text := fmt.Sprintf("user-%d", id)
-	for _, o := range []metrics.Outcomes{m.Commits, m.SnapshotCache, m.Quota, m.Quarantined} {
+	for _, o := range []metrics.Outcomes{m.Commits, m.SnapshotCache, m.Quarantined} {
 		o.Inc(text)
 		o.Inc("ok")
 	}

@@ -98,6 +98,7 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 }
 
 func (n *Node) start(ctx, run context.Context) (err error) {
+	n.run = run
 	if err := api.CheckListen(n.cfg.Listen, false, false); err != nil {
 		return err
 	}
@@ -124,7 +125,6 @@ func (n *Node) start(ctx, run context.Context) (err error) {
 	if err := n.startShards(ctx, run); err != nil {
 		return err
 	}
-	n.run = run
 	if !n.opts.HoldFanout {
 		if err := n.StartFanout(); err != nil {
 			return err
@@ -256,6 +256,7 @@ func (n *Node) openLog(ctx context.Context) error {
 		return err
 	}
 	n.onStop(n.quarantine.Close)
+	n.watch("log", "the log does not answer; commits fail and nothing new is delivered", n.publisher.Ping)
 	return nil
 }
 
@@ -312,7 +313,7 @@ func (n *Node) startShards(ctx, run context.Context) error {
 	for i := range n.cfg.Shards {
 		s, err := ingest.Open(ctx, ingest.Config{
 			Shard: mailbox.Shard(i), Shards: n.cfg.Shards, Store: n.store, Log: newShardLog(n.dispatches, mailbox.Shard(i)),
-			Audiences: cache, Quarantine: shardQuarantine{n.quarantine, n.topics.Dispatch, int32(i)}, Engine: &n.engine,
+			Audiences: cache, Quarantine: shardQuarantine{countedQuarantine{n.quarantine, n.metrics}, n.topics.Dispatch, int32(i)}, Engine: &n.engine,
 			Node: n.cfg.Node, Address: n.URL(), Options: o, Metrics: n.metrics, Logger: n.log,
 		})
 		if err != nil {
@@ -339,9 +340,24 @@ func (n *Node) startShards(ctx, run context.Context) error {
 
 // shardQuarantine names the source position of what a shard quarantines.
 type shardQuarantine struct {
-	p         *quarantine.Producer
+	p         countedQuarantine
 	topic     string
 	partition int32
+}
+
+// countedQuarantine counts what it puts by reason, for both topics.
+type countedQuarantine struct {
+	p *quarantine.Producer
+	m *metrics.Metrics
+}
+
+// Put implements fanout.Quarantine.
+func (q countedQuarantine) Put(ctx context.Context, r quarantine.Record) error {
+	err := q.p.Put(ctx, r)
+	if err == nil {
+		q.m.Quarantined.Inc(string(r.Reason))
+	}
+	return err
 }
 
 // Put implements ingest.Quarantine.
@@ -356,7 +372,7 @@ func (n *Node) StartFanout() (err error) {
 	snapshots := membership.NewSnapshots(n.store)
 	n.coord, err = fanout.NewCoordinator(fanout.Config{
 		Broker: n.clientConfig("fanout"), Topics: n.topics, Shards: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions,
-		Fences: n.store, Snapshots: snapshots, Quarantine: n.quarantine, Registerer: n.metrics.Registry, Logger: n.log.With("part", "fanout"),
+		Fences: n.store, Snapshots: snapshots, Quarantine: countedQuarantine{n.quarantine, n.metrics}, Registerer: n.metrics.Registry, Logger: n.log.With("part", "fanout"),
 	})
 	if err != nil {
 		return err
@@ -410,7 +426,7 @@ func (n *Node) serveAPI() {
 // ConnectTemporal starts the workers of the node's shards on a connected
 // client, which the node closes when it stops.
 func (n *Node) ConnectTemporal(c client.Client) error {
-	w := workers.New(c, workers.Options{Logger: n.log.With("part", "temporal"), OnFatal: func(shard mailbox.Shard, err error) {
+	w := workers.New(c, workers.Options{Logger: n.log.With("part", "temporal"), Pollers: workers.PollersFor(len(n.shards)), OnFatal: func(shard mailbox.Shard, err error) {
 		n.ready.waitFor("temporal", fmt.Sprintf("the Temporal worker of shard %d stopped: %v", shard, err))
 		n.log.Error("a Temporal worker stopped; large dispatches are appended by the shard itself", "shard", shard, "error", err)
 	}})
@@ -425,7 +441,47 @@ func (n *Node) ConnectTemporal(c client.Client) error {
 	n.mu.Unlock()
 	n.engine.set(workers.NewEngine(c, min(n.cfg.Lease, 10*time.Second)))
 	n.ready.done("temporal")
+	n.watch("temporal", "Temporal does not answer; large dispatches are appended by the shards themselves", func(ctx context.Context) error {
+		_, err := c.CheckHealth(ctx, &client.CheckHealthRequest{})
+		return err
+	})
 	return nil
+}
+
+const (
+	watchEvery   = 2 * time.Second
+	watchTimeout = 3 * time.Second
+)
+
+// watch keeps readiness true about a server that may go away: it asks again and
+// again, and logs when the answer changes.
+func (n *Node) watch(key, lost string, ask func(context.Context) error) {
+	n.spawn(func() {
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		gone := false
+		for {
+			select {
+			case <-n.run.Done():
+				return
+			case <-tick.C:
+			}
+			ctx, cancel := context.WithTimeout(n.run, watchTimeout)
+			err := ask(ctx)
+			cancel()
+			switch {
+			case n.run.Err() != nil:
+				return
+			case err != nil && !gone:
+				n.ready.waitFor(key, fmt.Sprintf("%s: %v", lost, err))
+				n.log.Error(lost, "error", err)
+			case err == nil && gone:
+				n.ready.done(key)
+				n.log.Info(key + " answers again")
+			}
+			gone = err != nil
+		}
+	})
 }
 
 // Temporal returns the connected client, or nil.
@@ -442,7 +498,7 @@ func (n *Node) Stop() {
 		n.handler.Drain()
 	}
 	if n.server != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), n.cfg.ShutdownTimeout)
 		_ = n.server.Shutdown(ctx)
 		cancel()
 	}

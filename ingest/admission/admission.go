@@ -121,7 +121,7 @@ func Decide(st State, batch []Decoded) ([]Item, error) {
 		}
 		switch {
 		case it.Err != nil:
-			it.condemn(it.Err)
+			it.Condemn(it.Err)
 		case it.IsEpoch:
 			it.Kind = EpochMarker
 		default:
@@ -153,7 +153,7 @@ func (st State) decide(it *Item, inBatch map[mailbox.DispatchID]sight) error {
 	}
 	switch {
 	case seen && first.digest != d.PayloadDigest:
-		it.condemn(records.NewError(records.DigestConflict, nil, "dispatch %s was first seen at %s", d.DispatchID, first.seq))
+		it.Condemn(records.NewError(records.DigestConflict, nil, "dispatch %s was first seen at %s", d.DispatchID, first.seq))
 	case seen && first.seq == it.Seq:
 		it.Kind = Resume
 	case seen:
@@ -167,7 +167,8 @@ func (st State) decide(it *Item, inBatch map[mailbox.DispatchID]sight) error {
 	return nil
 }
 
-func (it *Item) condemn(err error) {
+// Condemn makes the record one for quarantine, for the reason that err has.
+func (it *Item) Condemn(err error) {
 	it.Kind = Quarantine
 	it.Detail = err.Error()
 	it.Reason = records.Undecodable

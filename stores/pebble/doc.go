@@ -18,7 +18,7 @@
 //	b tenant user                 trim and gap boundary                   (max)
 //	p shard seq 0                 dispatch progress
 //	p shard seq 1                 last offset and time it was seen at     (max)
-//	p shard seq 2                 chunk marks                             (or)
+//	p shard seq 2                 chunk marks
 //	d shard dispatch              seq of a dispatch
 //	f shard tenant conversation   fence row of ingest
 //	g partition tenant conv.      fence row of the coordinator
@@ -40,7 +40,7 @@
 // the user's lane is at or below the cursor is skipped. A pull near W therefore
 // looks at one day, and appending costs no per-user bookkeeping.
 //
-// The rows marked (max), (or) and (last) are written with a merge operator
+// The rows marked (max) and (last) are written with a merge operator
 // (merge.go): two writers cannot undo one another and no write needs a read.
 //
 // # Durability

@@ -1173,7 +1173,7 @@ type LaneStatus struct {
 	Watermark  uint64                 `protobuf:"varint,2,opt,name=watermark,proto3" json:"watermark,omitempty"`
 	Floor      uint64                 `protobuf:"varint,3,opt,name=floor,proto3" json:"floor,omitempty"`
 	Unfinished uint32                 `protobuf:"varint,4,opt,name=unfinished,proto3" json:"unfinished,omitempty"`
-	// open, stalled, slow.
+	// open, stalled, slow, refused.
 	State         string `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
