@@ -136,6 +136,40 @@ func failStep(t *testing.T, call int, what fault, power, sweep bool) {
 	require.Zero(t, pending)
 }
 
+// The answer "nothing changed" has no pending record behind it: whoever gives it,
+// also a second time, has synced it first. (Found by the simulation.)
+func TestNothingChangedOutlivesThePower(t *testing.T) {
+	d := newPowered(t, t.Context())
+	defer d.close()
+	p := startProcess(t, d.deployment, nil)
+	_, err := p.serve.Join(t.Context(), change("g", "j1", "ann"))
+	require.NoError(t, err)
+	rows := 0
+	p = startProcess(t, d.deployment, func(_ int, op string) fault {
+		if op == "write look-up row" {
+			rows++
+		}
+		if op == "decide" {
+			return crashBefore // the row is written and not synced
+		}
+		return noFault
+	})
+	_, err = p.serve.Join(t.Context(), change("g", "j2", "ann"))
+	require.ErrorIs(t, err, errCrashed)
+	require.Equal(t, 1, rows)
+	p = startProcess(t, d.deployment, nil)
+	first, err := p.serve.Join(t.Context(), change("g", "j2", "ann"))
+	require.NoError(t, err)
+	require.Zero(t, first.Changed)
+	d.fail(t, vfs.CrashCloneCfg{})
+	p = startProcess(t, d.deployment, nil)
+	_, err = p.serve.Leave(t.Context(), change("g", "l1", "ann"))
+	require.NoError(t, err)
+	again, err := p.serve.Join(t.Context(), change("g", "j2", "ann"))
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+}
+
 // A pending record that another process left is finished before anything later,
 // by bytes that are its own.
 func TestNextRequestFinishesWhatAnotherProcessLeft(t *testing.T) {

@@ -113,8 +113,11 @@ func (s *Service) run(ctx context.Context, c mailbox.Conversation, k messageKey,
 		switch row, err := s.lookUp(ctx, c, k); {
 		case err != nil:
 			return nil, false, err
-		case row != nil:
+		case row != nil && row.GetConversationSeq() > 0:
 			return row, true, nil
+		case row != nil:
+			// "Nothing changed": the one who wrote it may not have got to sync it.
+			return row, true, s.settle(ctx, st, k, row)
 		case unfinished != nil:
 			return nil, false, unfinished
 		case !st.known:
