@@ -53,10 +53,10 @@ test-race: ## Run the tests that need no server under the race detector
 
 .PHONY: bench
 bench: ## Run the benchmarks and print their table (BENCH=..., BENCHTIME=...)
-	@scripts/tools.sh install benchstat
 	@mkdir -p $(OUT)
-	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -timeout 60m ./bench/ | tee $(OUT)/bench.txt
-	@$(TOOLS)/benchstat $(OUT)/bench.txt
+	@go run ./tools/testservers
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -timeout 60m ./bench/ ./fanout/ 2>&1 | tee $(OUT)/bench.txt | grep -E '^(Benchmark|FAIL|ok|---|panic)'
+	@go run ./tools/benchtable < $(OUT)/bench.txt
 
 ##@ Check and generate
 
