@@ -20,7 +20,8 @@ type plan struct {
 	seq      mailbox.Seq
 	template *mailbox.Template
 	manifest mailbox.Manifest
-	lanes    []lanePlan // as in manifest.Lanes
+	lanes    []lanePlan  // as in manifest.Lanes
+	few      [2]lanePlan // backs lanes for a single chat
 
 	// Run state, guarded by the shard's mutex.
 	left     int // lanes that are neither durable nor degraded
@@ -36,7 +37,8 @@ type lanePlan struct {
 	plan       *plan
 	lane       mailbox.Lane
 	recipients []mailbox.Recipient
-	ends       []int // end index of each chunk
+	ends       []int  // end index of each chunk
+	end        [1]int // backs ends for a lane of one chunk
 	entries    int
 	own        bool // has a LaneWorkflow of its own from the start
 
@@ -191,7 +193,9 @@ func expandUsers(rec *records.Dispatch, seq mailbox.Seq, shard mailbox.Shard, sh
 			n++
 		}
 	}
-	p.lanes = make([]lanePlan, 0, n)
+	if p.lanes = p.few[:0]; n > len(p.few) {
+		p.lanes = make([]lanePlan, 0, n)
+	}
 	for i := 0; i < len(in); {
 		j := i
 		for j < len(in) && in[j].lane == in[i].lane {
@@ -251,13 +255,12 @@ func (p *plan) addLane(lane mailbox.Lane, rs []mailbox.Recipient) {
 // finish cuts the chunks and completes the manifest.
 func (p *plan) finish() {
 	p.manifest.Lanes = make([]mailbox.LaneChunks, len(p.lanes))
-	ends := make([]int, 0, len(p.lanes))
 	for i := range p.lanes {
 		l := &p.lanes[i]
 		l.plan = p
 		if l.entries <= p.manifest.ChunkSize {
-			ends = append(ends, len(l.recipients))
-			l.ends = ends[len(ends)-1 : len(ends) : len(ends)]
+			l.end[0] = len(l.recipients)
+			l.ends = l.end[:]
 		} else {
 			l.ends = mailbox.CutChunks(l.recipients, p.manifest.ChunkSize)
 		}

@@ -110,6 +110,7 @@ type Event struct {
 type Template struct {
 	Header
 	events []templateEvent
+	one    [1]templateEvent // backs events for the most common dispatch, of one event
 }
 
 type templateEvent struct {
@@ -139,7 +140,10 @@ func NewTemplate(version uint8, h Header, events []Event) (*Template, error) {
 	shared = appendString(shared, fieldMessage, h.MessageID)
 	shared = appendString(shared, fieldSender, h.SenderID)
 	shared = appendUint(shared, fieldCreatedAt, uint64(h.CreatedAt))
-	t := &Template{Header: h, events: make([]templateEvent, len(events))}
+	t := &Template{Header: h}
+	if t.events = t.one[:]; len(events) > 1 {
+		t.events = make([]templateEvent, len(events))
+	}
 	for i, e := range events {
 		if !e.Type.Valid() {
 			return nil, fmt.Errorf("%w: event type %d", ErrInvalidEntry, e.Type)

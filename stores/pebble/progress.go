@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/laneway/laneway/mailbox"
@@ -371,13 +372,10 @@ func (s *Store) MarkChunks(ctx context.Context, own mailbox.Ownership, chunks []
 	}
 	w := s.db.NewBatch()
 	for _, m := range staged {
-		if len(m.add) == 0 {
+		if m.added == 0 {
 			continue
 		}
 		// Marks change under sh.begin only, so the whole set is known here.
-		for i, old := range m.of.marks {
-			m.set[i] |= old
-		}
 		op := w.SetDeferred(1+4+8+1, marksSize(m.set))
 		appendProgressKey(op.Key[:0], sh.n, m.of.seq, progressPartMarks)
 		appendMarks(op.Value[:0], m.set)
@@ -390,10 +388,11 @@ func (s *Store) MarkChunks(ctx context.Context, own mailbox.Ownership, chunks []
 		return nil, err
 	}
 	for id, m := range staged {
-		for _, i := range m.add {
-			m.of.marks.Add(i)
-			m.of.missing--
+		if m.added == 0 {
+			continue
 		}
+		m.of.marks = m.set
+		m.of.missing -= m.added
 		sh.unfinished.put(id, m.of)
 	}
 	return marked, nil
@@ -401,9 +400,9 @@ func (s *Store) MarkChunks(ctx context.Context, own mailbox.Ownership, chunks []
 
 // marking is what one call adds to a dispatch.
 type marking struct {
-	of  *begun
-	set mailbox.ChunkSet
-	add []int
+	of    *begun
+	set   mailbox.ChunkSet // all marks, old and new
+	added int
 }
 
 func (s *Store) stageMark(sh *shard, ref mailbox.ChunkRef, staged map[mailbox.DispatchID]*marking) error {
@@ -416,7 +415,7 @@ func (s *Store) stageMark(sh *shard, ref mailbox.ChunkRef, staged map[mailbox.Di
 		if g == nil {
 			return fmt.Errorf("%w: the dispatch never began", mailbox.ErrUnknownChunk)
 		}
-		m = &marking{of: g, set: mailbox.NewChunkSet(g.manifest.Chunks())}
+		m = &marking{of: g, set: slices.Clone(g.marks)}
 		staged[ref.Dispatch] = m
 	}
 	if ref.Shard != sh.n || ref.Seq != m.of.seq {
@@ -426,9 +425,9 @@ func (s *Store) stageMark(sh *shard, ref mailbox.ChunkRef, staged map[mailbox.Di
 	if !ok {
 		return mailbox.ErrUnknownChunk
 	}
-	if !m.of.marks.Has(i) && !m.set.Has(i) {
+	if !m.set.Has(i) {
 		m.set.Add(i)
-		m.add = append(m.add, i)
+		m.added++
 	}
 	return nil
 }
