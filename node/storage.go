@@ -1,0 +1,82 @@
+package node
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/laneway/laneway/broker"
+	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/quarantine"
+	"github.com/laneway/laneway/stores/pebble"
+)
+
+func (n *Node) openStore(ctx context.Context) error {
+	dir := filepath.Join(n.cfg.DataDir, "store")
+	if path, ok := strings.CutPrefix(n.cfg.Store.URL, "pebble:"); ok && path != "" {
+		dir = path
+	}
+	st, err := pebble.Open(pebble.Options{
+		Dir: dir, ShardCount: n.cfg.Shards, RetentionDays: n.cfg.RetentionDays, Logger: n.log.With("part", "store"), OnFatal: n.fail,
+	})
+	if err != nil {
+		return err
+	}
+	n.onStop(func() {
+		if err := st.Close(); err != nil {
+			n.log.Error("store not closed cleanly; the next start recovers", "error", err)
+		}
+	})
+	n.store = st
+	if n.opts.WrapStore != nil {
+		n.store = n.opts.WrapStore(st)
+	}
+	return n.store.EnsureDeployment(ctx, mailbox.Deployment{
+		ShardCount: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, HashVersion: mailbox.HashVersion,
+	})
+}
+
+func (n *Node) clientConfig(part string) broker.ClientConfig {
+	return broker.ClientConfig{Brokers: n.Brokers(), ClientID: "laneway-" + part, Registerer: n.metrics.Registry}
+}
+
+func (n *Node) openLog(ctx context.Context) error {
+	if len(n.cfg.Log.Brokers) == 0 {
+		e, err := broker.StartEmbedded(ctx, broker.EmbeddedOptions{Dir: filepath.Join(n.cfg.DataDir, "log"), Logger: n.log.With("part", "log"), OnFatal: n.fail})
+		if err != nil {
+			return err
+		}
+		n.embedded = e
+		n.onStop(e.Close)
+	}
+	tc := broker.TopicsConfig{
+		Prefix: n.cfg.Log.TopicPrefix, OutboxPartitions: n.cfg.OutboxPartitions, Shards: n.cfg.Shards,
+		Replication: n.cfg.Log.Replication, Retention: n.cfg.Log.Retention,
+	}
+	n.topics = tc.Topics()
+	adm, err := broker.NewClient(n.clientConfig("setup"))
+	if err != nil {
+		return err
+	}
+	defer adm.Close()
+	setup, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := broker.EnsureTopics(setup, adm, tc); err != nil {
+		return err
+	}
+	if n.dispatches, err = broker.NewDispatchLog(n.clientConfig("dispatch"), n.topics.Dispatch); err != nil {
+		return err
+	}
+	n.onStop(n.dispatches.Close)
+	if n.publisher, err = broker.NewOutboxPublisher(n.clientConfig("outbox"), n.topics.Outbox, n.cfg.OutboxPartitions); err != nil {
+		return err
+	}
+	n.onStop(n.publisher.Close)
+	if n.quarantine, err = quarantine.NewProducer(n.clientConfig("quarantine"), n.topics.Quarantine, nil); err != nil {
+		return err
+	}
+	n.onStop(n.quarantine.Close)
+	n.watch("log", "the log does not answer; commits fail and nothing new is delivered", n.publisher.Ping)
+	return nil
+}
