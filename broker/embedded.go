@@ -24,6 +24,10 @@ type EmbeddedOptions struct {
 	// benchmarks: a power cut loses acknowledged records.
 	NoSync bool
 	Logger *slog.Logger
+	// OnFatal is called once, on its own goroutine, when the disk takes no more
+	// writes. What was acknowledged is safe; the process should exit with a
+	// non-zero code, and a restart with free space heals.
+	OnFatal func(error)
 }
 
 // embeddedSegmentBytes is the default size of a segment file, the unit in which
@@ -75,7 +79,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (e *Embedded, err err
 		kfake.ClusterID("laneway-embedded"),
 		kfake.DataDir(filepath.Join(o.Dir, "data")),
 		kfake.ListenFn(guardListener),
-		kfake.WithLogger(kfakeLogger{o.Logger}),
+		kfake.WithLogger(&kfakeLogger{log: o.Logger, dir: o.Dir, onFatal: o.OnFatal}),
 		kfake.BrokerConfigs(map[string]string{
 			"log.segment.bytes":         embeddedSegmentBytes,
 			"message.max.bytes":         "2097152",
@@ -123,17 +127,4 @@ func (e *Embedded) Close() {
 		e.cluster.Close()
 		e.lock.release()
 	})
-}
-
-// kfakeLogger passes on what is worth an operator's look; kfake logs every
-// request at its info level.
-type kfakeLogger struct{ log *slog.Logger }
-
-func (l kfakeLogger) Logf(level kfake.LogLevel, format string, args ...any) {
-	switch level {
-	case kfake.LogLevelError:
-		l.log.Error("embedded log", "detail", fmt.Sprintf(format, args...))
-	case kfake.LogLevelWarn:
-		l.log.Warn("embedded log", "detail", fmt.Sprintf(format, args...))
-	}
 }
