@@ -14,8 +14,8 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 
-	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	"github.com/laneway/laneway/activities"
+	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	"github.com/laneway/laneway/bench/bare"
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/ingest"

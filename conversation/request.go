@@ -111,8 +111,13 @@ func (l Limits) withDefaults() Limits {
 		p *int
 		n int
 	}{
-		{&l.BodyBytes, 64 << 10}, {&l.Events, 16}, {&l.NamedUsers, 2_000}, {&l.ChangeUsers, 1_000_000},
-		{&l.GroupMembers, 1_000_000}, {&l.InlineChangeBytes, 64 << 10}, {&l.CacheBytes, 64 << 20},
+		{&l.BodyBytes, 64 << 10},
+		{&l.Events, 16},
+		{&l.NamedUsers, 2_000},
+		{&l.ChangeUsers, 1_000_000},
+		{&l.GroupMembers, 1_000_000},
+		{&l.InlineChangeBytes, 64 << 10},
+		{&l.CacheBytes, 64 << 20},
 	} {
 		if *f.p <= 0 {
 			*f.p = f.n

@@ -230,8 +230,10 @@ func (d *demo) connect(ctx context.Context, n *node.Node, l *lateTemporal, r *Re
 	if l.err != nil {
 		return fmt.Errorf("Temporal: %w", l.err)
 	}
-	c, err := workers.Dial(ctx, workers.DialOptions{Address: d.temporal.Address, Namespace: d.temporal.Namespace, Logger: d.o.Logger,
-		Metrics: workers.PrometheusMetrics(n.Metrics().Registry)})
+	c, err := workers.Dial(ctx, workers.DialOptions{
+		Address: d.temporal.Address, Namespace: d.temporal.Namespace, Logger: d.o.Logger,
+		Metrics: workers.PrometheusMetrics(n.Metrics().Registry),
+	})
 	if err != nil {
 		return err
 	}

@@ -171,8 +171,10 @@ func TestNamedUsersGetTheirEvents(t *testing.T) {
 	r := w.run()
 	d := w.group("g", 2, v)
 	d.Events = []records.Event{
-		{Type: mailbox.EventMessage}, {Type: mailbox.EventMention, Users: []string{us[1], "stranger", us[1]}, Payload: []byte("m")},
-		{Type: mailbox.EventMembership, Users: us[2:]}, {Type: mailbox.EventControl, Payload: []byte("c")},
+		{Type: mailbox.EventMessage},
+		{Type: mailbox.EventMention, Users: []string{us[1], "stranger", us[1]}, Payload: []byte("m")},
+		{Type: mailbox.EventMembership, Users: us[2:]},
+		{Type: mailbox.EventControl, Payload: []byte("c")},
 	}
 	w.users["stranger"] = true
 	w.send(d)

@@ -81,8 +81,10 @@ func newWorld(t require.TestingT, ctx context.Context, shards, rowThreshold int)
 	b, err := blobs.Open(ctx, "mem://")
 	require.NoError(t, err)
 	c := &counted{MembershipStore: s}
-	w := &world{t: t, ctx: ctx, rows: Rows{c, b}, store: c, shards: shards, row: rowThreshold, group: testGroup,
-		bitmaps: map[mailbox.Shard]*Bitmap{}, slots: map[uint32]string{}}
+	w := &world{
+		t: t, ctx: ctx, rows: Rows{c, b}, store: c, shards: shards, row: rowThreshold, group: testGroup,
+		bitmaps: map[mailbox.Shard]*Bitmap{}, slots: map[uint32]string{},
+	}
 	return w, func() {
 		_ = b.Close()
 		require.NoError(t, s.Close())
