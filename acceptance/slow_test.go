@@ -17,8 +17,10 @@ import (
 // smallLarge makes dispatches of a few hundred entries large ones.
 func smallLarge(turn time.Duration) setup {
 	return setup{
-		config: func(c *config.Config) { c.WorkflowMinEntries, c.LaneChildMinEntries, c.ClaimTimeout, c.Turn = 100, 40, time.Second, turn },
-		tune:   func(o *ingest.Options) { o.BatchTimeout, o.SlowAttach = 500*time.Millisecond, 5*time.Second },
+		config: func(c *config.Config) {
+			c.WorkflowMinEntries, c.LaneChildMinEntries, c.ClaimTimeout, c.Turn = 100, 40, time.Second, turn
+		},
+		tune: func(o *ingest.Options) { o.BatchTimeout, o.SlowAttach = 500*time.Millisecond, 5*time.Second },
 	}
 }
 

@@ -124,10 +124,10 @@ func (w *world) runShard(s *ingest.Shard) *running {
 // stop ends the shard and waits for it.
 func (r *running) stop() {
 	r.cancel()
+	r.w.store.HealAll() // what hangs must go on, to end
 	if e, ok := r.w.engine.(*autoEngine); ok {
 		e.stop()
 	}
-	r.w.store.HealAll()
 	<-r.done
 }
 
