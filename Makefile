@@ -84,5 +84,5 @@ tools: ## Build the development tools into the cache
 	@scripts/tools.sh install
 
 .PHONY: clean
-clean: ## Remove what was built, and the data of demo and dev (the cache stays)
+clean: ## Remove what was built, and the data of make demo (the cache stays)
 	rm -rf bin $(OUT)

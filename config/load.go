@@ -150,7 +150,7 @@ func Variable(key string) string {
 // reads it, or a Kubernetes service named laneway puts it into every pod.
 func notSetting(name string) bool {
 	switch name {
-	case "LANEWAY_CONFIG", "LANEWAY_SERVER", "LANEWAY_TENANT", "LANEWAY_REDIS_ALLOW_UNSAFE_DEV", "LANEWAY_PORT":
+	case "LANEWAY_CONFIG", "LANEWAY_SERVER", "LANEWAY_TENANT", "LANEWAY_CACHE", "LANEWAY_REDIS_ALLOW_UNSAFE_DEV", "LANEWAY_PORT":
 		return true
 	}
 	for _, p := range []string{"LANEWAY_PORT_", "LANEWAY_SERVICE_", "LANEWAY_TEST_"} {

@@ -53,7 +53,7 @@ func TestEachSourceOverridesTheOneBefore(t *testing.T) {
 	file := write(t, "shards: 3\nturn: 40s\nlane_stall_alert: 50s\nlog:\n  brokers: [a:9092, b:9092]\n  retention:\n")
 	l, err := Load(Input{
 		File:    file,
-		Environ: []string{"LANEWAY_TURN=41s", "LANEWAY_LANE_STALL_ALERT=51s", "LANEWAY_METRICS_LANES=true", "HOME=/x", "LANEWAY_SERVER=x", "LANEWAY_SERVICE_HOST=10.0.0.1"},
+		Environ: []string{"LANEWAY_TURN=41s", "LANEWAY_LANE_STALL_ALERT=51s", "LANEWAY_METRICS_LANES=true", "HOME=/x", "LANEWAY_SERVER=x", "LANEWAY_CACHE=/x", "LANEWAY_SERVICE_HOST=10.0.0.1"},
 		Flags:   flags(t, "--lane-stall-alert=52s", "--node=n1"),
 	})
 	require.NoError(t, err)
