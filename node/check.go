@@ -13,6 +13,7 @@ import (
 	"github.com/laneway/laneway/api"
 	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/config"
+	"github.com/laneway/laneway/internal/freeport"
 	"github.com/laneway/laneway/workers"
 )
 
@@ -103,6 +104,12 @@ func checkLog(ctx context.Context, c *config.Config, passed func(string), bad fu
 
 func checkTemporal(ctx context.Context, c *config.Config, passed func(string), bad func(fix, format string, args ...any)) {
 	if c.Temporal.Address == "" {
+		if c.Temporal.UIPort > 0 {
+			if err := freeport.Check(c.Temporal.UIPort); err != nil {
+				bad("stop what listens there, or set temporal.ui_port to another port (0: any free one)", "the Temporal Web UI's port: %v", err)
+				return
+			}
+		}
 		passed("Temporal is started by `laneway dev`")
 		return
 	}

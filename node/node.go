@@ -101,7 +101,7 @@ func (n *Node) start(ctx, run context.Context) (err error) {
 	}
 	n.onStop(func() { _ = n.listener.Close() })
 	if err := os.MkdirAll(n.cfg.DataDir, 0o755); err != nil {
-		return fmt.Errorf("data directory: %w", err)
+		return withDirFix(fmt.Errorf("data directory: %w", err))
 	}
 	n.metrics = metrics.New(metrics.Options{
 		Shards: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, Store: "pebble", Lanes: n.cfg.Metrics.Lanes, Procedures: api.Procedures(),

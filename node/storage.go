@@ -2,6 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"time"
@@ -12,6 +15,18 @@ import (
 	"github.com/laneway/laneway/stores/pebble"
 )
 
+// withDirFix adds what to do to an error about a directory.
+func withDirFix(err error) error {
+	if errors.Is(err, mailbox.ErrCorrupt) {
+		return fmt.Errorf("%w: nothing was changed: check the disk, and restore the directory from a backup", err)
+	}
+	var path *fs.PathError
+	if !errors.As(err, &path) {
+		return err
+	}
+	return fmt.Errorf("%w: make it a directory that this user can write to, or choose another with data_dir (--data-dir) or store.url", err)
+}
+
 func (n *Node) openStore(ctx context.Context) error {
 	dir := filepath.Join(n.cfg.DataDir, "store")
 	if path, ok := strings.CutPrefix(n.cfg.Store.URL, "pebble:"); ok && path != "" {
@@ -21,7 +36,7 @@ func (n *Node) openStore(ctx context.Context) error {
 		Dir: dir, ShardCount: n.cfg.Shards, RetentionDays: n.cfg.RetentionDays, Logger: n.log.With("part", "store"), OnFatal: n.fail,
 	})
 	if err != nil {
-		return err
+		return withDirFix(err)
 	}
 	n.onStop(func() {
 		if err := st.Close(); err != nil {
@@ -45,7 +60,7 @@ func (n *Node) openLog(ctx context.Context) error {
 	if len(n.cfg.Log.Brokers) == 0 {
 		e, err := broker.StartEmbedded(ctx, broker.EmbeddedOptions{Dir: filepath.Join(n.cfg.DataDir, "log"), Logger: n.log.With("part", "log"), OnFatal: n.fail})
 		if err != nil {
-			return err
+			return withDirFix(err)
 		}
 		n.embedded = e
 		n.onStop(e.Close)

@@ -204,12 +204,6 @@ func do(t *testing.T, req *http.Request) (status int, body string) {
 	return res.StatusCode, b.String()
 }
 
-// until polls what has no event to wait for (another process's readiness).
-func until(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	require.Eventually(t, f, patience, 20*time.Millisecond, what)
-}
-
 func users(n int) []string {
 	out := make([]string, n)
 	for i := range out {

@@ -39,7 +39,7 @@ func binary(t *testing.T) string {
 		t.Skip("starts processes: not in -short")
 	}
 	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "laneway-badinput-"); built.err != nil {
+		if built.dir, built.err = os.MkdirTemp("", "laneway-badinput-"); built.err != nil { //nolint:usetesting // it outlives the first test
 			return
 		}
 		built.path = filepath.Join(built.dir, "laneway")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laneway/laneway/config"
+	"github.com/laneway/laneway/internal/freeport"
 	"github.com/laneway/laneway/internal/localtemporal"
 	"github.com/laneway/laneway/node"
 	"github.com/laneway/laneway/workers"
@@ -103,6 +104,11 @@ func (a *app) temporal(ctx context.Context, c *config.Config, local bool, n *nod
 	address, namespace, ui := c.Temporal.Address, c.Temporal.Namespace, ""
 	var s *localtemporal.Server
 	if local {
+		if port := c.Temporal.UIPort; port > 0 {
+			if err := freeport.Check(port); err != nil {
+				return nil, fmt.Errorf("the Temporal Web UI: %w; stop what listens there, or choose another port with --temporal-ui-port (0: any free one)", err)
+			}
+		}
 		said := time.Time{}
 		var err error
 		s, err = localtemporal.Start(ctx, localtemporal.Options{
