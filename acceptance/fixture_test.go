@@ -101,7 +101,9 @@ func (s *system) restart() *system {
 	s.t.Helper()
 	s.store.Kill()
 	s.stop()
-	return start(s.t, s.dir, s.setup)
+	next := start(s.t, s.dir, s.setup)
+	next.sent = s.sent // client_message_ids are never used twice
+	return next
 }
 
 // withTemporal connects the node to a namespace of its own of the tests' server.
@@ -133,11 +135,15 @@ func (s *system) connect(address, namespace string) {
 
 // visible counts the workflows that a visibility query finds.
 func (s *system) visible(c temporalclient.Client, query string) int {
-	r, err := c.ListWorkflow(s.ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: query})
+	r, err := c.ListWorkflow(s.ctx, listRequest(query))
 	if err != nil {
 		return -1
 	}
 	return len(r.GetExecutions())
+}
+
+func listRequest(query string) *workflowservice.ListWorkflowExecutionsRequest {
+	return &workflowservice.ListWorkflowExecutionsRequest{Query: query}
 }
 
 // until waits for a state that has no event: it asks again and again.
