@@ -116,7 +116,9 @@ func (a *Activities) RetryChunk(ctx context.Context, c Chunk) error {
 	default:
 		return temporal.NewApplicationErrorWithOptions(
 			fmt.Sprintf("all %d slow-retry slots of shard %d are taken", cap(a.slow), c.Shard), TypeSlowPoolFull,
-			temporal.ApplicationErrorOptions{NextRetryDelay: slowPoolDelay + rand.N(slowPoolDelay/2)})
+			temporal.ApplicationErrorOptions{
+				NextRetryDelay: slowPoolDelay + rand.N(slowPoolDelay/2), Category: temporal.ApplicationErrorCategoryBenign,
+			})
 	}
 	ctx, beat, done := supervise(ctx)
 	defer done()
@@ -136,9 +138,15 @@ func lastAttempt(ctx context.Context) bool {
 
 // supervise heartbeats for as long as the call runs (the owner's own heartbeats
 // come on top) and cancels it when the worker stops.
-func supervise(ctx context.Context) (context.Context, func(), func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	beat := func() { activity.RecordHeartbeat(ctx) }
+//
+// The end of the call does not end a heartbeat on its way: the SDK sends what it
+// held back just when the worker stops, and warns of one that was cut off. Each is
+// bounded by the SDK, by less than the heartbeat timeout, and the SDK waits for it
+// before it reports the activity's end.
+func supervise(parent context.Context) (context.Context, func(), func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	heart := context.WithoutCancel(parent)
+	beat := func() { activity.RecordHeartbeat(heart) }
 	every := activity.GetInfo(ctx).HeartbeatTimeout / 3
 	if every <= 0 {
 		every = DefaultHeartbeatTimeout / 3

@@ -47,17 +47,18 @@ func applicationError(t *testing.T, err error) *temporal.ApplicationError {
 
 func TestOwnersErrorsBecomeRetryDecisions(t *testing.T) {
 	for _, test := range []struct {
-		err   error
-		kind  string
-		final bool
-		delay time.Duration
+		err    error
+		kind   string
+		final  bool
+		delay  time.Duration
+		benign bool // no error in the node's log
 	}{
-		{mailbox.ErrTurnExpired, activities.TypeTurnExpired, true, 0},
-		{mailbox.ErrObligationUnknown, activities.TypeObligationUnknown, true, 0},
-		{mailbox.ErrNotServed, activities.TypeShardMoved, false, time.Second},
-		{&mailbox.MovedError{Shard: 3, Address: "node-b:8080"}, activities.TypeShardMoved, false, time.Second},
-		{mailbox.ErrNotOwner, activities.TypeShardMoved, false, time.Second},
-		{errors.New("disk full"), activities.TypeStoreError, false, 0},
+		{mailbox.ErrTurnExpired, activities.TypeTurnExpired, true, 0, true},
+		{mailbox.ErrObligationUnknown, activities.TypeObligationUnknown, true, 0, false},
+		{mailbox.ErrNotServed, activities.TypeShardMoved, false, time.Second, true},
+		{&mailbox.MovedError{Shard: 3, Address: "node-b:8080"}, activities.TypeShardMoved, false, time.Second, true},
+		{mailbox.ErrNotOwner, activities.TypeShardMoved, false, time.Second, true},
+		{errors.New("disk full"), activities.TypeStoreError, false, 0, false},
 	} {
 		owner := fakeowner.New()
 		owner.Always(appendIt, fakeowner.Fail(test.err))
@@ -67,6 +68,7 @@ func TestOwnersErrorsBecomeRetryDecisions(t *testing.T) {
 		require.Equal(t, test.kind, app.Type())
 		require.Equal(t, test.final, app.NonRetryable(), test.kind)
 		require.Equal(t, test.delay, app.NextRetryDelay(), test.kind)
+		require.Equal(t, test.benign, app.Category() == temporal.ApplicationErrorCategoryBenign, test.kind)
 	}
 }
 
@@ -146,6 +148,7 @@ func TestSlowRetryWithoutAFreeSlotComesBackLater(t *testing.T) {
 	app := applicationError(t, err)
 	require.Equal(t, activities.TypeSlowPoolFull, app.Type())
 	require.False(t, app.NonRetryable())
+	require.Equal(t, temporal.ApplicationErrorCategoryBenign, app.Category())
 	require.GreaterOrEqual(t, app.NextRetryDelay(), 2*time.Second)
 	close(release)
 	require.NoError(t, <-done)

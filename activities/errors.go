@@ -69,7 +69,12 @@ func mapError(ctx context.Context, err error) error {
 	}
 }
 
+// applicationError marks what is part of a shard's life as benign: the SDK then
+// neither logs it as an error nor counts it as a failed activity.
 func applicationError(err error, kind string, o temporal.ApplicationErrorOptions) error {
+	if kind == TypeTurnExpired || kind == TypeShardMoved {
+		o.Category = temporal.ApplicationErrorCategoryBenign
+	}
 	return temporal.NewApplicationErrorWithOptions(Shorten(err.Error()), kind, o)
 }
 

@@ -60,7 +60,7 @@ func TestDispatchRunsWithItsIDsAndAttributes(t *testing.T) {
 	metadata := d.GetExecutionConfig().GetUserMetadata()
 	require.NoError(t, json.Unmarshal(metadata.GetSummary().GetData(), &summary))
 	require.NoError(t, json.Unmarshal(metadata.GetDetails().GetData(), &details))
-	require.Equal(t, fmt.Sprintf("acme/all-hands: 3048 entries in 3 lanes of shard %d", n.shard), summary)
+	require.Equal(t, fmt.Sprintf("acme/all-hands: 3,048 entries in 3 lanes of shard %d", n.shard), summary)
 	require.Contains(t, details, "does not cancel the dispatch")
 }
 

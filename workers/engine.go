@@ -8,6 +8,7 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/laneway/laneway/activities"
@@ -18,6 +19,13 @@ import (
 
 // callTimeout bounds a start: the obligation stands, the shard tries again.
 const callTimeout = 10 * time.Second
+
+// Up to this many events, and so many more for each lane, a dispatch hears every
+// attach: twice what a dispatch without trouble has.
+const (
+	eagerHistory     = 100
+	eagerHistoryLane = 16
+)
 
 // Engine starts workflows for shards. It never waits for a result: progress in
 // the store is the truth.
@@ -61,10 +69,40 @@ func (e *Engine) AttachDispatch(ctx context.Context, w ingest.DispatchWork, unma
 	options := dispatchOptions(&in, w)
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if e.knows(ctx, w, signal) {
+		return nil
+	}
 	if _, err := e.client.SignalWithStartWorkflow(ctx, options.ID, workflows.SignalUnmarked, signal, options, workflows.DispatchType, in); err != nil {
 		return fmt.Errorf("attach to dispatch %s in shard %d: %w", w.Dispatch, w.Shard, err)
 	}
 	return nil
+}
+
+// knows reports whether a dispatch that has heard much already need not hear this.
+// A shard repeats itself for as long as something is unfinished, and each signal
+// stays in the history; a history that grows too long continues as new, with a
+// second LaneWorkflow for each lane that has one. So a long history is spared while
+// all the lanes have a LaneWorkflow that runs. When one of them ends and the shard
+// still misses a chunk of it, the next attach is heard.
+func (e *Engine) knows(ctx context.Context, w ingest.DispatchWork, signal workflows.Unmarked) bool {
+	// An error is no reason not to signal: that finds out what is wrong.
+	known, err := e.client.DescribeWorkflow(ctx, workflows.DispatchID(w.Dispatch, w.Shard), "")
+	if err != nil {
+		return false
+	}
+	d := known.RawResponse
+	info := d.GetWorkflowExecutionInfo()
+	if info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING || info.GetHistoryLength() < int64(eagerHistory+eagerHistoryLane*len(w.Lanes)) {
+		return false
+	}
+	for _, of := range signal.Lanes {
+		if !slices.ContainsFunc(d.GetPendingChildren(), func(c *workflowpb.PendingChildExecutionInfo) bool {
+			return workflows.IsLane(c.GetWorkflowId(), w.Dispatch, w.Shard, of.Lane)
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // StartSlow implements [ingest.Engine].

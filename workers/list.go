@@ -2,10 +2,12 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
@@ -23,8 +25,10 @@ const (
 
 	// queryTimeout bounds the question for one dispatch's progress: without its
 	// owner's worker there is no answer.
-	queryTimeout  = 2 * time.Second
-	queriesAtOnce = 8
+	queryTimeout = 5 * time.Second
+	// queriesAtOnce: those without an answer cost one timeout together. Each is a
+	// call on one connection.
+	queriesAtOnce = 128
 	pageSize      = 200
 )
 
@@ -49,7 +53,8 @@ type DispatchStatus struct {
 }
 
 // ListDispatches returns up to limit dispatches in flight, newest first as far
-// as the visibility store sorts, with their progress.
+// as the visibility store sorts, with their progress. One that does not answer is
+// in the list all the same, and so are all when ctx ends while they are asked.
 func ListDispatches(ctx context.Context, c client.Client, limit int) ([]DispatchStatus, error) {
 	var all []DispatchStatus
 	var token []byte
@@ -74,7 +79,7 @@ func ListDispatches(ctx context.Context, c client.Client, limit int) ([]Dispatch
 		g.Go(func() error { all[i].ask(ctx, c); return nil })
 	}
 	_ = g.Wait()
-	return all, ctx.Err()
+	return all, nil
 }
 
 func status(x *workflowpb.WorkflowExecutionInfo) DispatchStatus {
@@ -100,8 +105,8 @@ func status(x *workflowpb.WorkflowExecutionInfo) DispatchStatus {
 }
 
 // ask asks the workflow itself. A run that closed meanwhile still answers.
-func (s *DispatchStatus) ask(ctx context.Context, c client.Client) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+func (s *DispatchStatus) ask(caller context.Context, c client.Client) {
+	ctx, cancel := context.WithTimeout(caller, queryTimeout)
 	defer cancel()
 	r, err := c.QueryWorkflowWithOptions(ctx, &client.QueryWorkflowWithOptionsRequest{
 		WorkflowID: s.WorkflowID, RunID: s.RunID, QueryType: workflows.QueryProgress,
@@ -114,8 +119,17 @@ func (s *DispatchStatus) ask(ctx context.Context, c client.Client) {
 		s.Progress = new(workflows.Progress)
 		err = r.QueryResult.Get(s.Progress)
 	}
-	if err != nil {
-		s.Progress, s.LaneProgress = nil, nil
-		s.Unanswered = fmt.Sprintf("the shard's worker does not answer: %v", err)
+	if err == nil {
+		return
+	}
+	s.Progress, s.LaneProgress = nil, nil
+	var late *serviceerror.DeadlineExceeded
+	switch {
+	case caller.Err() != nil:
+		s.Unanswered = "the time for the whole list was over before an answer came"
+	case ctx.Err() != nil, errors.As(err, &late):
+		s.Unanswered = fmt.Sprintf("no answer within %v: the shard's worker is busy or gone", queryTimeout)
+	default:
+		s.Unanswered = fmt.Sprintf("no answer: %v", err)
 	}
 }

@@ -50,21 +50,40 @@ func (in *DispatchInput) Attributes() temporal.SearchAttributes {
 
 // Summary is the dispatch in one line.
 func (in *DispatchInput) Summary() string {
-	return fmt.Sprintf("%s: %d entries in %d lanes of shard %d", in.name(), in.Entries, len(in.Lanes), in.Shard)
+	return fmt.Sprintf("%s: %s in %s of shard %d", in.name(), counted(in.Entries, "entry"), counted(len(in.Lanes), "lane"), in.Shard)
 }
 
 // Details say what there is to know of a dispatch from its start.
 func (in *DispatchInput) Details() string {
-	own, chunks := 0, 0
+	chunks := 0
 	for _, l := range in.Lanes {
 		chunks += l.Chunks
+	}
+	return fmt.Sprintf("Dispatch `%s` at seq `%s` of shard %d: %s in %s of %s, %s.\n\n"+
+		"Cancelling or terminating this workflow does not cancel the dispatch: the shard's owner starts it again.",
+		in.Dispatch, in.Seq, in.Shard, counted(in.Entries, "entry"), counted(chunks, "chunk"), counted(len(in.Lanes), "lane"), in.owned())
+}
+
+// owned says which lanes have a workflow from the start.
+func (in *DispatchInput) owned() string {
+	own := 0
+	for _, l := range in.Lanes {
 		if l.Own {
 			own++
 		}
 	}
-	return fmt.Sprintf("Dispatch `%s` at seq `%s` of shard %d: %d entries in %d chunks of %d lanes, %d of them with a workflow of their own.\n\n"+
-		"Cancelling or terminating this workflow does not cancel the dispatch: the shard's owner starts it again.",
-		in.Dispatch, in.Seq, in.Shard, in.Entries, chunks, len(in.Lanes), own)
+	switch {
+	case own == 0:
+		return "none with a workflow of its own"
+	case own == 1 && len(in.Lanes) == 1:
+		return "with a workflow of its own"
+	case own == len(in.Lanes):
+		return "all with a workflow of their own"
+	case own == 1:
+		return "1 of them with a workflow of its own"
+	default:
+		return fmt.Sprintf("%d of them with a workflow of their own", own)
+	}
 }
 
 // Attributes are the search attributes that a lane starts with.
@@ -76,9 +95,20 @@ func (in *LaneInput) Attributes() temporal.SearchAttributes {
 	return in.attributes(state, AttributeLane.ValueSet(int64(in.Lane)))
 }
 
-// Summary is the lane in one line.
+// Summary is the lane in one line, its number first: that is what tells the lanes
+// of a dispatch apart. The hot path does not say how many entries there are.
 func (in *LaneInput) Summary() string {
-	return fmt.Sprintf("%s: lane %d of shard %d, %d chunks", in.name(), in.Lane, in.Shard, len(in.work()))
+	todo := len(in.work())
+	var what string
+	switch {
+	case todo < in.Chunks:
+		what = fmt.Sprintf("%s of %s", thousands(todo), counted(in.Chunks, "chunk"))
+	case in.Entries > 0:
+		what = counted(in.Entries, "entry") + " in " + counted(todo, "chunk")
+	default:
+		what = counted(todo, "chunk")
+	}
+	return fmt.Sprintf("lane %d · %s (%s, shard %d)", in.Lane, what, in.name(), in.Shard)
 }
 
 // work returns the chunks that the input asks for, ascending.

@@ -255,7 +255,7 @@ func (d *dispatch) appendLanes(ctx workflow.Context, lanes []*laneRun) {
 		lane.active, lane.todo = lane.todo, nil
 	}
 	d.sharing = true
-	f := workflow.ExecuteActivity(regular(ctx, &d.in.Header, fmt.Sprintf("%d lanes", len(lanes))), shardActivities.AppendLanes, in)
+	f := workflow.ExecuteActivity(regular(ctx, &d.in.Header, counted(len(lanes), "lane")), shardActivities.AppendLanes, in)
 	d.selector.AddFuture(f, func(f workflow.Future) {
 		var u activities.Unfinished
 		err := f.Get(ctx, &u)
@@ -367,19 +367,4 @@ func (d *dispatch) progress() (Progress, error) {
 		p.State = StateSlow
 	}
 	return p, nil
-}
-
-// describe brings the details that the Web UI shows up to date. They cost no
-// history.
-func (d *dispatch) describe(ctx workflow.Context) {
-	p, _ := d.progress()
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d of %d lanes durable, %d entries in all.\n", p.LanesDone, p.Lanes, p.Entries)
-	if len(p.Slow) > 0 {
-		fmt.Fprintf(&b, "\n%d slow lanes:\n\n", len(p.Slow))
-	}
-	for _, s := range p.Slow {
-		fmt.Fprintf(&b, "- lane %d: %s\n", s.Lane, s.Error)
-	}
-	workflow.SetCurrentDetails(ctx, b.String())
 }

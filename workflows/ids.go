@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/laneway/laneway/mailbox"
 )
@@ -30,6 +31,12 @@ func childID(parent, run string, lane mailbox.Lane, n int) string {
 		id += fmt.Sprintf(".%d", n)
 	}
 	return id
+}
+
+// IsLane reports whether a workflow id is that of a run of a lane below its
+// dispatch.
+func IsLane(id string, d mailbox.DispatchID, shard mailbox.Shard, lane mailbox.Lane) bool {
+	return strings.HasPrefix(id, LaneID(d, shard, lane)+"/")
 }
 
 // TaskQueue returns the queue of a shard's workflows and activities; only the

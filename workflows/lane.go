@@ -65,7 +65,7 @@ func (l *lane) run(ctx workflow.Context) (LaneResult, error) {
 		case l.unknown:
 			return LaneResult{}, unknownObligation(&l.in.Header)
 		case len(l.pending) == 0 && len(l.inFlight) == 0:
-			workflow.SetCurrentDetails(ctx, fmt.Sprintf("All %d chunks are durable.", l.done))
+			workflow.SetCurrentDetails(ctx, allDurable(l.done, "chunk"))
 			return LaneResult{Chunks: l.done, Slow: l.slow}, nil
 		case tooLong(ctx):
 			return LaneResult{}, workflow.NewContinueAsNewError(ctx, LaneWorkflow, l.rest())
@@ -155,11 +155,11 @@ func (l *lane) goSlow(ctx workflow.Context, why string) {
 func (l *lane) describe(ctx workflow.Context) {
 	total := l.done + len(l.pending) + len(l.inFlight)
 	if !l.slow {
-		workflow.SetCurrentDetails(ctx, fmt.Sprintf("Appending %d chunks in order.", total))
+		workflow.SetCurrentDetails(ctx, "Appending "+counted(total, "chunk")+" in order.")
 		return
 	}
-	workflow.SetCurrentDetails(ctx, fmt.Sprintf("**Slow**: %d of %d chunks durable; the rest is retried every 1 s to 5 min until it is. Pending activities show the latest error.\n\nWent slow because: %s",
-		l.done, total, l.reason))
+	workflow.SetCurrentDetails(ctx, fmt.Sprintf("**Slow**: %d of %s durable; the rest is retried every 1 s to 5 min until it is. Pending activities show the latest error.\n\nWent slow because: %s",
+		l.done, counted(total, "chunk"), l.reason))
 }
 
 func (l *lane) progress() (LaneProgress, error) {
