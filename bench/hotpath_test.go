@@ -129,7 +129,7 @@ func BenchmarkHotPath(b *testing.B) {
 		runtime.ReadMemStats(&after)
 		allocs += after.Mallocs - before.Mallocs
 		stop()
-		<-ended
+		_ = <-ended // it was stopped
 		if err := st.Close(); err != nil {
 			b.Fatal(err)
 		}

@@ -204,16 +204,11 @@ func historyEvents(b *testing.B, c client.Client, rows []*mailbox.DispatchProgre
 	b.Helper()
 	for shard, row := range rows {
 		id := workflows.DispatchID(row.Dispatch, mailbox.Shard(shard))
-		deadline := time.Now().Add(time.Minute)
-		for {
-			d, err := c.DescribeWorkflowExecution(b.Context(), id, "")
-			if err == nil && d.WorkflowExecutionInfo.Status != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-				break
-			}
-			if time.Now().After(deadline) {
-				b.Fatalf("%s did not close: %v", id, err)
-			}
-			time.Sleep(50 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+		err := c.GetWorkflow(ctx, id, "").Get(ctx, nil)
+		cancel()
+		if err != nil {
+			b.Fatalf("%s did not complete: %v", id, err)
 		}
 		it := c.GetWorkflowHistory(b.Context(), id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		for it.HasNext() {

@@ -29,7 +29,10 @@ const probeChats = 8
 var probeRun int
 
 // startProbes starts single chats to users in lanes 48 to 63.
-func startProbes(b *testing.B, n *node.Node) *probes { return startProbesIn(b, n, 48, 64) }
+func startProbes(b *testing.B, n *node.Node) *probes {
+	b.Helper()
+	return startProbesIn(b, n, 48, 64)
+}
 
 func startProbesIn(b *testing.B, n *node.Node, from, to mailbox.Lane) *probes {
 	b.Helper()

@@ -14,20 +14,21 @@ import (
 )
 
 // onDisk is a deployment whose store and blobs are synced to a real disk.
-func onDisk(t testing.TB, shards int) (*deployment, *Service) {
-	s, err := pebble.Open(pebble.Options{Dir: t.TempDir(), ShardCount: shards, ExpireEvery: -1})
-	require.NoError(t, err)
-	b, err := blobs.OpenDir(t.Context(), t.TempDir())
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, s.Close())
+func onDisk(tb testing.TB, shards int) (*deployment, *Service) {
+	tb.Helper()
+	s, err := pebble.Open(pebble.Options{Dir: tb.TempDir(), ShardCount: shards, ExpireEvery: -1})
+	require.NoError(tb, err)
+	b, err := blobs.OpenDir(tb.Context(), tb.TempDir())
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
+		require.NoError(tb, s.Close())
 		_ = b.Close()
 	})
 	d := &deployment{store: s, blobs: b, outbox: &outbox{}}
 	cfg := d.config()
 	cfg.ShardCount = shards
 	service, err := New(cfg)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return d, service
 }
 
@@ -39,7 +40,7 @@ func TestImportOfAHundredThousand(t *testing.T) {
 	users := manyUsers(100_000)
 	r := change("g", "i1", users...)
 	stages := map[Stage]int{}
-	r.Progress = func(stage Stage, done, total int) {
+	r.Progress = func(stage Stage, _, total int) {
 		require.Equal(t, len(r.Users), total)
 		stages[stage]++
 	}

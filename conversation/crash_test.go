@@ -61,7 +61,7 @@ func script() []request {
 // losing the call or its answer. The client repeats what failed. In the end all
 // is as if nothing had happened, and the second answers are the first.
 func TestEveryStepCanFail(t *testing.T) {
-	calls := 0
+	var calls int
 	{
 		d := newPowered(t, t.Context())
 		p := startProcess(t, d.deployment, nil)

@@ -72,12 +72,13 @@ func openStore(t require.TestingT, fs vfs.FS) mailbox.Store {
 	return s
 }
 
-func newDeployment(t testing.TB) *deployment {
-	b, err := blobs.Open(t.Context(), "mem://")
-	require.NoError(t, err)
-	d := &deployment{store: openStore(t, vfs.NewMem()), blobs: b, outbox: &outbox{}}
-	t.Cleanup(func() {
-		require.NoError(t, d.store.Close())
+func newDeployment(tb testing.TB) *deployment {
+	tb.Helper()
+	b, err := blobs.Open(tb.Context(), "mem://")
+	require.NoError(tb, err)
+	d := &deployment{store: openStore(tb, vfs.NewMem()), blobs: b, outbox: &outbox{}}
+	tb.Cleanup(func() {
+		require.NoError(tb, d.store.Close())
 		_ = b.Close()
 	})
 	return d

@@ -209,7 +209,7 @@ func checkUsers(users []string) error {
 	seen := make(map[string]int, len(users))
 	var bad UsersError
 	for i, u := range users {
-		reason := ""
+		var reason string
 		if err := mailbox.CheckID("user_id", u); err != nil {
 			reason = err.Error()
 		} else if first, twice := seen[u]; twice {

@@ -42,9 +42,10 @@ func (t EventType) Valid() bool { return t < eventTypes }
 const (
 	// EntryVersion is the entry format this build writes.
 	EntryVersion = 1
-	// MaxGroupEntries and MaxGroupBytes bound an event group (design 2.3).
+	// MaxGroupEntries bounds the entries of an event group (design 2.3).
 	MaxGroupEntries = 8
-	MaxGroupBytes   = 8 << 10
+	// MaxGroupBytes bounds the bytes of an event group (design 2.3).
+	MaxGroupBytes = 8 << 10
 	// MaxPayloadBytes bounds an entry's inline payload (design 2.4).
 	MaxPayloadBytes = 1 << 10
 	// maxEntryBytes bounds what the decoder accepts.

@@ -75,7 +75,7 @@ func TestBoundariesAgreeWithTheirDefinition(t *testing.T) {
 		for _, r := range added {
 			b.Add(r.epoch, r.offset)
 		}
-		for offset := int64(0); offset < 30; offset++ {
+		for offset := range int64(30) {
 			want := Epoch(1)
 			for _, r := range log {
 				if r.offset <= offset {

@@ -180,8 +180,9 @@ func users(prefix string, n int) []string {
 	return out
 }
 
-func openWorld(t testing.TB, shards int) *world {
-	w, done := newWorld(t, t.Context(), shards, RowThreshold)
-	t.Cleanup(done)
+func openWorld(tb testing.TB, shards int) *world {
+	tb.Helper()
+	w, done := newWorld(tb, tb.Context(), shards, RowThreshold)
+	tb.Cleanup(done)
 	return w
 }

@@ -203,7 +203,7 @@ func (t *Tracker) Positions(w *[mailbox.LaneCount]mailbox.Seq) {
 // Lowest returns the lowest unfinished seq of a lane.
 func (t *Tracker) Lowest(lane mailbox.Lane) (mailbox.Seq, bool) {
 	low, ok := t.lanes[lane].lowest()
-	if all, any := t.all.lowest(); any && (!ok || all < low) {
+	if all, found := t.all.lowest(); found && (!ok || all < low) {
 		return all, true
 	}
 	return low, ok

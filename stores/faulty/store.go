@@ -105,8 +105,8 @@ func (s *Store) do(ctx context.Context, c *Call, apply func() error) error {
 	}
 }
 
-// AppendBatch implements mailbox.MailboxStore. A chunk that fails fails alone;
-// one that hangs keeps the whole batch, as it does in a real store.
+// AppendBatch implements mailbox.MailboxStore. One chunk that fails leaves
+// the others alone; one that hangs keeps the whole batch, as in a real store.
 func (s *Store) AppendBatch(ctx context.Context, chunks []mailbox.ChunkAppend) []mailbox.AppendResult {
 	out := make([]mailbox.AppendResult, len(chunks))
 	all := func(err error) []mailbox.AppendResult {

@@ -69,7 +69,7 @@ func (s *Store) bounds(u mailbox.User, after mailbox.Seq) (mailbox.Bounds, error
 
 // lastOfDay returns the user's highest seq of a day, 0 for none.
 func (s *Store) lastOfDay(u mailbox.User, day mailbox.Day) (last mailbox.Seq, err error) {
-	prefix := appendMailboxPrefix(nil, day, u)
+	prefix := mailboxPrefix(day, u)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: prefixEnd(prefix)})
 	if err != nil {
 		return 0, corrupt("pebble: read a day's end", err)
@@ -82,7 +82,7 @@ func (s *Store) lastOfDay(u mailbox.User, day mailbox.Day) (last mailbox.Seq, er
 	if !it.Last() {
 		return 0, nil
 	}
-	seq, _, ok := entryPosition(it.Key())
+	seq, ok := entrySeq(it.Key())
 	if !ok {
 		return 0, fmt.Errorf("%w: entry key %x", mailbox.ErrCorrupt, it.Key())
 	}
@@ -127,7 +127,7 @@ func (s *Store) TruncateBefore(ctx context.Context, u mailbox.User, seq mailbox.
 		if s.expired(day) {
 			continue
 		}
-		if err := s.deleteBefore(b, appendMailboxPrefix(nil, day, u), seq); err != nil {
+		if err := s.deleteBefore(b, mailboxPrefix(day, u), seq); err != nil {
 			return err
 		}
 	}

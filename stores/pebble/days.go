@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/laneway/laneway/mailbox"
 )
 
@@ -148,12 +147,4 @@ func (s *Store) loadDays() error {
 		}
 		return true, s.days.shard(mailbox.Shard(binary.BigEndian.Uint32(key[1:]))).expired.decode(value)
 	})
-}
-
-func mergeLane(b *pebble.Batch, key []byte, lane mailbox.Lane, seq mailbox.Seq) {
-	op := b.MergeDeferred(len(key), laneMaxItem)
-	copy(op.Key, key)
-	op.Value[0] = byte(lane)
-	binary.BigEndian.PutUint64(op.Value[1:], uint64(seq))
-	_ = op.Finish()
 }

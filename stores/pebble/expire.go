@@ -80,7 +80,7 @@ func (s *Store) promoteGaps(ctx context.Context, day mailbox.Day) (err error) {
 		if !it.SeekLT(end) {
 			break
 		}
-		seq, _, isEntry := entryPosition(it.Key())
+		seq, isEntry := entrySeq(it.Key())
 		if !known || !isEntry {
 			return fmt.Errorf("%w: entry key %x", mailbox.ErrCorrupt, it.Key())
 		}

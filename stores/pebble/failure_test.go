@@ -273,7 +273,7 @@ func TestDamagedRowsAreNamed(t *testing.T) {
 		key  []byte
 		read func() error
 	}{
-		"entry": {firstKey(t, s, appendMailboxPrefix(nil, mailbox.DayOf(time.Now().UnixMilli()), u)), func() error {
+		"entry": {firstKey(t, s, mailboxPrefix(mailbox.DayOf(time.Now().UnixMilli()), u)), func() error {
 			_, err := s.RangeScan(ctx, mailbox.Scan{User: u, UpTo: ref.Seq})
 			return err
 		}},

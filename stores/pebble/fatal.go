@@ -118,18 +118,18 @@ func (s *Store) events() *pebble.EventListener {
 // pebbleLogger carries Pebble's messages and turns Fatalf into a failed store.
 type pebbleLogger struct{ s *Store }
 
-func (l pebbleLogger) Infof(format string, args ...interface{}) {
+func (l pebbleLogger) Infof(format string, args ...any) {
 	if l.s.opts.Logger.Enabled(context.Background(), -4) {
 		l.s.opts.Logger.Debug(fmt.Sprintf("pebble: "+format, args...))
 	}
 }
 
-func (l pebbleLogger) Errorf(format string, args ...interface{}) {
+func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.s.opts.Logger.Error(fmt.Sprintf("pebble: "+format, args...))
 }
 
 // Fatalf does not return: see the top of this file.
-func (l pebbleLogger) Fatalf(format string, args ...interface{}) {
+func (l pebbleLogger) Fatalf(format string, args ...any) {
 	l.s.fail(fmt.Errorf(format, args...))
 	select {}
 }

@@ -60,17 +60,17 @@ func appendDayKey(b []byte, d mailbox.Day) []byte {
 	return binary.BigEndian.AppendUint32(append(b, tableEntry), dayBits(d))
 }
 
-func appendMailboxPrefix(b []byte, d mailbox.Day, u mailbox.User) []byte {
-	return appendID(appendID(appendDayKey(b, d), u.Tenant), u.ID)
+func mailboxPrefix(d mailbox.Day, u mailbox.User) []byte {
+	return appendID(appendID(appendDayKey(nil, d), u.Tenant), u.ID)
 }
 
-// entryPosition reads seq and type from the end of an entry's key.
-func entryPosition(key []byte) (mailbox.Seq, mailbox.EventType, bool) {
+// entrySeq reads the seq from the end of an entry's key.
+func entrySeq(key []byte) (mailbox.Seq, bool) {
 	n := splitKey(key)
 	if len(key)-n != entryKeyTail {
-		return 0, 0, false
+		return 0, false
 	}
-	return mailbox.Seq(binary.BigEndian.Uint64(key[n:])), mailbox.EventType(key[n+8]), true
+	return mailbox.Seq(binary.BigEndian.Uint64(key[n:])), true
 }
 
 // mailboxOfKey reads the user from an entry's key.

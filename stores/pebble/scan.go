@@ -69,7 +69,7 @@ func (s *Store) readPage(q mailbox.Scan, b mailbox.Bounds) (page mailbox.Page, e
 		if s.expired(day) {
 			continue
 		}
-		if err := m.open(appendMailboxPrefix(nil, day, q.User), max(q.After+1, b.Trim)); err != nil {
+		if err := m.open(mailboxPrefix(day, q.User), max(q.After+1, b.Trim)); err != nil {
 			return page, err
 		}
 	}

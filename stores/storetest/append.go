@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/laneway/laneway/mailbox"
 	"github.com/stretchr/testify/require"
+
+	"github.com/laneway/laneway/mailbox"
 )
 
 func testAppend(t *testing.T, open Open) {

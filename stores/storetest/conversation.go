@@ -6,8 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/laneway/laneway/mailbox"
 	"github.com/stretchr/testify/require"
+
+	"github.com/laneway/laneway/mailbox"
 )
 
 func testHeads(t *testing.T, open Open) {

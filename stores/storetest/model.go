@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/laneway/laneway/mailbox"
 	"github.com/stretchr/testify/require"
+
+	"github.com/laneway/laneway/mailbox"
 )
 
 // The model test makes random appends, replays, scans, trims, day expiries and

@@ -13,9 +13,9 @@ import (
 var endOfToday = time.UnixMilli((int64(Today) + 1) * day.Milliseconds()).Add(retention * day)
 
 func testRetention(t *testing.T, open Open) {
-	expired := func(f *fixture, id string, after mailbox.Seq) {
+	expired := func(f *fixture, after mailbox.Seq) {
 		f.t.Helper()
-		_, err := f.scan(id, after, seq(999), mailbox.PageLimits{})
+		_, err := f.scan("u", after, seq(999), mailbox.PageLimits{})
 		require.ErrorIs(f.t, err, mailbox.ErrCursorExpired)
 	}
 	gap := func(f *fixture, id string) mailbox.Seq {
@@ -36,20 +36,20 @@ func testRetention(t *testing.T, open Open) {
 		f.clock.Add(endOfToday.Sub(Start) - time.Millisecond)
 		require.Len(f.t, f.page("u", 0, seq(9)).Entries, 1, "a millisecond before")
 		f.clock.Add(time.Millisecond)
-		expired(f, "u", 0)
+		expired(f, 0)
 	})
 	clause(t, open, "DayComesFromCreatedAtNotFromTheTimeOfWriting", func(f *fixture) {
 		f.append(f.chunk("u", seq(1), Start.Add(-5*day), one), f.chunk("u", seq(2), Start, one))
 		f.clock.Add(4 * day)
-		expired(f, "u", 0)
+		expired(f, 0)
 		require.Equal(f.t, []int64{2}, offsets(f.page("u", seq(1), seq(9))))
 	})
 	clause(t, open, "ExpiredDayInvisibleThoughOnDisk", func(f *fixture) {
 		f.put("u", 1, four)
 		f.put("u", 2, four)
 		f.clock.Add(endOfToday.Sub(Start))
-		expired(f, "u", 0)
-		expired(f, "u", seq(1))
+		expired(f, 0)
+		expired(f, seq(1))
 		require.Empty(f.t, f.page("u", seq(2), seq(9)).Entries)
 		require.Equal(f.t, seq(2), gap(f, "u"))
 	})
@@ -61,7 +61,7 @@ func testRetention(t *testing.T, open Open) {
 		require.Equal(f.t, seq(8), gap(f, "u"))
 		drop(f)
 		require.Equal(f.t, seq(8), gap(f, "u"))
-		expired(f, "u", seq(7))
+		expired(f, seq(7))
 		require.Equal(f.t, []int64{9}, offsets(f.page("u", seq(8), seq(99))))
 	})
 	clause(t, open, "UserWithNothingInTheExpiredDaysIsNotExpired", func(f *fixture) {
@@ -79,12 +79,12 @@ func testRetention(t *testing.T, open Open) {
 		d := f.append(f.chunk("u", seq(5), Start, four))
 		require.Len(f.t, d, 1)
 		require.Equal(f.t, seq(5), gap(f, "u"))
-		expired(f, "u", seq(4))
+		expired(f, seq(4))
 		require.Empty(f.t, f.page("u", seq(5), seq(9)).Entries)
 		f.append(f.chunk("u", seq(3), Start, four))
 		require.Equal(f.t, seq(5), gap(f, "u"), "a boundary never moves back")
 		f.reopen()
-		expired(f, "u", seq(4))
+		expired(f, seq(4))
 	})
 	clause(t, open, "BoundaryOfAnExpiredAppendIsDurable", func(f *fixture) {
 		f.clock.Add(endOfToday.Sub(Start))
@@ -121,7 +121,7 @@ func testRetention(t *testing.T, open Open) {
 		f.clock.Add(endOfToday.Sub(Start))
 		drop(f)
 		f.clock.Add(-2 * day)
-		expired(f, "u", 0)
+		expired(f, 0)
 		f.append(f.chunk("u", seq(7), Start, one))
 		require.Equal(f.t, seq(7), gap(f, "u"))
 		f.reopen()

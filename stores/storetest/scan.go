@@ -105,10 +105,10 @@ func testScan(t *testing.T, open Open) {
 	})
 	clause(t, open, "DaysThatOverlapInSeqAreMerged", func(f *fixture) {
 		// Created on alternating days, so that no day is a seq range of its own.
-		daysAgo := []time.Duration{0, 2, 1, 5}
+		ages := []time.Duration{0, 2 * day, day, 5 * day}
 		var want []int64
 		for o := range int64(24) {
-			f.append(f.chunk("u", seq(o+1), Start.Add(-day*daysAgo[o%4]), four))
+			f.append(f.chunk("u", seq(o+1), Start.Add(-ages[o%4]), four))
 			want = append(want, o+1, o+1, o+1, o+1)
 		}
 		require.Equal(f.t, want, offsets(f.page("u", 0, seq(99))))

@@ -61,7 +61,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "benchtable: no benchmark results on standard input")
 		os.Exit(1)
 	}
-	print(os.Stdout, found)
+	printTable(os.Stdout, found)
 }
 
 // read returns each benchmark's metrics, the mean of its repetitions.
@@ -102,7 +102,7 @@ func read(r io.Reader) (map[string]map[string]float64, error) {
 	return means, sc.Err()
 }
 
-func print(w io.Writer, found map[string]map[string]float64) {
+func printTable(w io.Writer, found map[string]map[string]float64) {
 	t := tablewriter.NewWriter(w)
 	t.Header("Figure", "Measured", "Aim", "")
 	for _, f := range figures {
