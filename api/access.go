@@ -9,9 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/laneway/laneway/api/reason"
-
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+	"github.com/laneway/laneway/api/reason"
 )
 
 // CheckListen reports whether addr may be bound. Loopback needs no credentials;

@@ -5,10 +5,9 @@ import (
 
 	"connectrpc.com/connect"
 
+	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/mailbox"
-
-	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 )
 
 // commitService implements lanewayv1connect.CommitServiceHandler.

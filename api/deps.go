@@ -5,9 +5,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/laneway/laneway/mailbox"
-
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+	"github.com/laneway/laneway/mailbox"
 )
 
 // Shards is what the handlers ask the node about its shards.

@@ -9,12 +9,11 @@ import (
 
 	"connectrpc.com/connect"
 
+	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 	"github.com/laneway/laneway/api/reason"
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
-
-	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 )
 
 // Errors that a node's [Shards] returns and the domain does not have.

@@ -7,10 +7,9 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/laneway/laneway/mailbox"
-
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+	"github.com/laneway/laneway/mailbox"
 )
 
 // mailboxService implements lanewayv1connect.MailboxServiceHandler.

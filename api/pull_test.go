@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"testing"
 
+	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"connectrpc.com/connect"
 
 	"github.com/laneway/laneway/api"
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"

@@ -9,9 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/laneway/laneway/mailbox"
-
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+	"github.com/laneway/laneway/mailbox"
 )
 
 // streams counts the open Watch streams of a node and of each user.

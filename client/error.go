@@ -11,9 +11,8 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/laneway/laneway/api/reason"
-
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+	"github.com/laneway/laneway/api/reason"
 )
 
 // Reasons that the client itself gives, beside those of package reason.

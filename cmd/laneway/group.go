@@ -9,9 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/laneway/laneway/client"
-
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+	"github.com/laneway/laneway/client"
 )
 
 // operator is who the CLI acts as when nobody is named.

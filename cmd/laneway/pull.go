@@ -14,10 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/laneway/laneway/client"
-
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+	"github.com/laneway/laneway/client"
 )
 
 func newPullCmd(a *app) *cobra.Command {

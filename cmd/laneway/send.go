@@ -9,10 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/laneway/laneway/mailbox"
-
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+	"github.com/laneway/laneway/mailbox"
 )
 
 // message holds the flags of send.

@@ -8,9 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/laneway/laneway/client"
-
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
+	"github.com/laneway/laneway/client"
 )
 
 func newWatchCmd(a *app) *cobra.Command {

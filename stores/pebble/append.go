@@ -7,6 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/laneway/laneway/mailbox"
 )
 

@@ -5,9 +5,10 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/stores/storetest"
-	"github.com/stretchr/testify/require"
 )
 
 // open opens a store for the suite on a file system in memory that can crash.

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/laneway/laneway/mailbox"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/laneway/laneway/mailbox"
 )
 
 func genID(t *rapid.T, label string) string {

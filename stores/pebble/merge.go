@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/laneway/laneway/mailbox"
 )
 

@@ -6,8 +6,9 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/laneway/laneway/mailbox"
 	"github.com/stretchr/testify/require"
+
+	"github.com/laneway/laneway/mailbox"
 )
 
 // TestAnotherProcessIsRefused runs this test binary again as the second

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/laneway/laneway/mailbox"
 	"github.com/stretchr/testify/require"
+
+	"github.com/laneway/laneway/mailbox"
 )
 
 func testDeployment(t *testing.T, open Open) {

@@ -3,8 +3,9 @@ package storetest
 import (
 	"testing"
 
-	"github.com/laneway/laneway/mailbox"
 	"github.com/stretchr/testify/require"
+
+	"github.com/laneway/laneway/mailbox"
 )
 
 // lanes builds the lanes of a manifest from pairs of lane and chunk count.

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/laneway/laneway/mailbox"
 	"github.com/stretchr/testify/require"
+
+	"github.com/laneway/laneway/mailbox"
 )
 
 // endOfToday is when entries created at Start expire.

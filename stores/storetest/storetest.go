@@ -15,8 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/laneway/laneway/mailbox"
 	"github.com/stretchr/testify/require"
+
+	"github.com/laneway/laneway/mailbox"
 )
 
 // Config is what a test needs of the store that it opens. The store is empty,
