@@ -47,9 +47,11 @@ test-short: ## Run the tests that need no server, in under two minutes
 	@$(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg --hide-summary skipped -- -short $(TEST_FLAGS) $(PKG)
 
 .PHONY: test-race
-test-race: ## Run the tests that need no server under the race detector
+test-race: ## Run every test under the race detector, against real servers (PKG=..., TEST_FLAGS=...)
+	@scripts/packages.sh race
 	@scripts/tools.sh install gotestsum
-	@$(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg -- -short -race -timeout 30m $(TEST_FLAGS) $(PKG)
+	@go run ./tools/testservers
+	@RACE=1 PKG='$(PKG)' $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- scripts/test.sh $(TEST_FLAGS)
 
 .PHONY: bench
 bench: ## Run the benchmarks and print their table (BENCH=..., BENCHTIME=...)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that the programs that builds and tests need are there. Missing ones
 # are installed with apt-get where this runs as root; elsewhere they are named.
+# With the word race it includes what the race detector needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,8 +12,11 @@ need() { # PROGRAM DEBIAN-PACKAGE
 
 need java default-jre-headless # the Kafka broker of the tests
 need mvn maven                 # fetches its jars
-if grep -rqs --include='*_test.go' --include='*.go' -e '"redis-server"' .; then
-  need redis-server redis-server # the Redis of the tests
+if [ "${1:-}" = race ]; then
+  need "$(go env CC)" gcc # links its runtime, which is C
+  need ld binutils
+  # Without the headers of libc a compiler is of no use.
+  if [ "$(uname)" = Linux ] && [ ! -e /usr/include/stdlib.h ]; then missing+=(libc6-dev); fi
 fi
 
 if [ ${#missing[@]} -eq 0 ]; then exit 0; fi

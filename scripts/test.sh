@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of every package, and prints their events as JSON for
-# gotestsum. $PKG are the packages (default ./...); the arguments go to go test.
+# gotestsum. $PKG are the packages (default ./...); with RACE=1 they run under
+# the race detector; the arguments go to go test.
 #
 # Packages that start servers run one at a time, after the others: two brokers
 # and two measurements at once would tell nothing on a small machine.
@@ -9,6 +10,7 @@ cd "$(dirname "$0")/.."
 
 pkg=${PKG:-./...}
 status=0
+if [ -n "${RACE:-}" ]; then set -- -race "$@"; fi
 
 # run hides what isn't JSON and isn't an error: gotestsum takes each line of
 # standard error for one.
