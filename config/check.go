@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,6 +73,8 @@ func (c *Config) check() []Problem {
 	// Authentication does not exist yet, so neither TLS nor it is configurable.
 	if err := api.CheckListen(c.Listen, false, false); err != nil {
 		bad("listen", "for example 127.0.0.1:7480", "%v", err)
+	} else if _, port, _ := net.SplitHostPort(c.Listen); !isPort(port) {
+		bad("listen", "use a port from 1 to 65535, or 0 for any free one", "%q has no port", c.Listen)
 	}
 	between("shards", c.Shards, 1, maxShards)
 	between("outbox_partitions", c.OutboxPartitions, 1, maxOutboxPartitions)
@@ -144,5 +147,10 @@ func (c *Config) StoreDir() string {
 
 func hostPort(s string) bool {
 	host, port, err := net.SplitHostPort(s)
-	return err == nil && host != "" && port != ""
+	return err == nil && host != "" && isPort(port) && port != "0"
+}
+
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
 }

@@ -204,7 +204,7 @@ func TestExitCodes(t *testing.T) {
 		{"shards --server nowhere", exitUsage, "want a URL"},
 		{"shards --server " + gone.server.URL, exitUnreachable, "Next: start a node with `laneway dev`"},
 		{"config --shards many", exitUsage, "want a whole number"},
-		{"config --config /absent.yaml", exitFailure, "does not exist"},
+		{"config --config /absent.yaml", exitUsage, "does not exist"},
 		{"config -o xml", exitUsage, "use yaml, table or json"},
 	} {
 		r := n.run(strings.Fields(tt.args)...)

@@ -15,7 +15,11 @@ func (a *app) configFlags(cmd *cobra.Command) func() (*config.Loaded, error) {
 	file := cmd.Flags().String("config", a.env("LANEWAY_CONFIG", ""), "YAML file with settings")
 	config.AddFlags(cmd.Flags())
 	return func() (*config.Loaded, error) {
-		return config.Load(config.Input{File: *file, Environ: a.environ, Flags: cmd.Flags()})
+		l, err := config.Load(config.Input{File: *file, Environ: a.environ, Flags: cmd.Flags()})
+		if err != nil {
+			return nil, inputError{err} // a file that cannot be read is as wrong as its content
+		}
+		return l, nil
 	}
 }
 

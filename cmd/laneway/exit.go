@@ -35,6 +35,9 @@ type (
 	inputError struct{ error }
 )
 
+// Unwrap lets the cause be found.
+func (e inputError) Unwrap() error { return e.error }
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 func inputf(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
