@@ -8,7 +8,8 @@
 //   for i in 1 2 3 4; do laneway send --from member-000001 --group all-hands --body "hello $i"; done
 //
 // Send when it says so and after the import's own dispatch. It needs Chromium;
-// the font Inter and pngquant make the pictures better and smaller.
+// the font Inter (as the sans-serif of fontconfig) and pngquant make the pictures
+// better and smaller.
 'use strict';
 
 const { parseArgs } = require('node:util');
@@ -62,9 +63,15 @@ async function open(page, url, ready) {
 
 // fold hides the lanes in the input, which are its longest part.
 async function fold(page) {
-  const line = await page.locator('.cm-line', { hasText: '"lanes": [' }).first().boundingBox();
-  const gutter = await page.locator('.cm-foldGutter').first().boundingBox();
-  await page.mouse.click(gutter.x + gutter.width / 2, line.y + line.height / 2);
+  const lanes = page.locator('.cm-line', { hasText: '"lanes": [' }).first();
+  await lanes.waitFor();
+  // The page moves while it loads, so that a click may miss.
+  for (let tries = 0; tries < 20 && !(await page.locator('.cm-foldPlaceholder').count()); tries++) {
+    const line = await lanes.boundingBox();
+    const gutter = await page.locator('.cm-foldGutter').first().boundingBox();
+    await page.mouse.click(gutter.x + gutter.width / 2, line.y + line.height / 2);
+    await sleep(250);
+  }
   await page.mouse.move(700, 10);
 }
 
