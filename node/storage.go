@@ -15,6 +15,9 @@ import (
 	"github.com/laneway/laneway/stores/pebble"
 )
 
+// reachTimeout bounds how long a start waits for the log to answer at all.
+const reachTimeout = 15 * time.Second
+
 // withDirFix adds what to do to an error about a directory.
 func withDirFix(err error) error {
 	if errors.Is(err, mailbox.ErrCorrupt) {
@@ -75,6 +78,11 @@ func (n *Node) openLog(ctx context.Context) error {
 		return err
 	}
 	defer adm.Close()
+	reach, cancelReach := context.WithTimeout(ctx, reachTimeout)
+	defer cancelReach()
+	if err := broker.Ping(reach, adm); err != nil {
+		return fmt.Errorf("%w; start it, or correct log.brokers", err)
+	}
 	setup, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := broker.EnsureTopics(setup, adm, tc); err != nil {
