@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -129,7 +130,9 @@ func BenchmarkHotPath(b *testing.B) {
 		runtime.ReadMemStats(&after)
 		allocs += after.Mallocs - before.Mallocs
 		stop()
-		_ = <-ended // it was stopped
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			b.Fatal(err)
+		}
 		if err := st.Close(); err != nil {
 			b.Fatal(err)
 		}

@@ -44,8 +44,8 @@ func openFaulty(t *testing.T) *faulty {
 func (f *faulty) failWith(g func(errorfs.Op) error) { f.fault.Store(&g) }
 
 // chunkFor is one entry of user "u" at an offset.
-func chunkFor(t testing.TB, offset int64, payload int) mailbox.ChunkAppend {
-	t.Helper()
+func chunkFor(tb testing.TB, offset int64, payload int) mailbox.ChunkAppend {
+	tb.Helper()
 	seq, err := mailbox.NewSeq(1, offset)
 	require.NoError(t, err)
 	id := mailbox.NewDispatchID(mailbox.Conversation{Tenant: "t", ID: "c"}, uint64(offset), "m", 0)
@@ -56,9 +56,9 @@ func chunkFor(t testing.TB, offset int64, payload int) mailbox.ChunkAppend {
 	return mailbox.ChunkAppend{Ref: mailbox.ChunkRef{Dispatch: id, Seq: seq, Lane: p.Lane}, Template: tp, Recipients: []mailbox.Recipient{{User: "u", Events: 3}}}
 }
 
-func appendOne(t testing.TB, s *Store, offset int64, payload int) error {
-	t.Helper()
-	return s.AppendBatch(t.Context(), []mailbox.ChunkAppend{chunkFor(t, offset, payload)})[0].Err
+func appendOne(tb testing.TB, s *Store, offset int64, payload int) error {
+	tb.Helper()
+	return s.AppendBatch(tb.Context(), []mailbox.ChunkAppend{chunkFor(tb, offset, payload)})[0].Err
 }
 
 // requireFailed checks that the store serves nothing any more, and that what
@@ -93,18 +93,18 @@ func (f *faulty) requireFailed(t *testing.T, cause error, acknowledged int64) {
 }
 
 // requireEntries checks that the groups at 1..n are there, whole.
-func requireEntries(t testing.TB, s *Store, n int64) {
-	t.Helper()
+func requireEntries(tb testing.TB, s *Store, n int64) {
+	tb.Helper()
 	after, next := mailbox.Seq(0), int64(1)
 	upTo, err := mailbox.NewSeq(1, mailbox.MaxOffset)
 	require.NoError(t, err)
 	for {
-		p, err := s.RangeScan(t.Context(), mailbox.Scan{User: mailbox.User{Tenant: "t", ID: "u"}, After: after, UpTo: upTo})
+		p, err := s.RangeScan(tb.Context(), mailbox.Scan{User: mailbox.User{Tenant: "t", ID: "u"}, After: after, UpTo: upTo})
 		require.NoError(t, err)
-		require.Zero(t, len(p.Entries)%2, "half a group")
+		require.Zero(tb, len(p.Entries)%2, "half a group")
 		for i := 0; i < len(p.Entries); i += 2 {
-			require.Equal(t, next, p.Entries[i].Seq.Offset())
-			require.Equal(t, p.Entries[i].Seq, p.Entries[i+1].Seq)
+			require.Equal(tb, next, p.Entries[i].Seq.Offset())
+			require.Equal(tb, p.Entries[i].Seq, p.Entries[i+1].Seq)
 			next++
 		}
 		if p.Complete {
@@ -112,7 +112,7 @@ func requireEntries(t testing.TB, s *Store, n int64) {
 		}
 		after = p.CoveredThrough
 	}
-	require.GreaterOrEqual(t, next-1, n, "an acknowledged append is lost")
+	require.GreaterOrEqual(tb, next-1, n, "an acknowledged append is lost")
 }
 
 func isWAL(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".log") }
