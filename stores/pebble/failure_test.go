@@ -47,11 +47,11 @@ func (f *faulty) failWith(g func(errorfs.Op) error) { f.fault.Store(&g) }
 func chunkFor(tb testing.TB, offset int64, payload int) mailbox.ChunkAppend {
 	tb.Helper()
 	seq, err := mailbox.NewSeq(1, offset)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	id := mailbox.NewDispatchID(mailbox.Conversation{Tenant: "t", ID: "c"}, uint64(offset), "m", 0)
 	tp, err := mailbox.NewTemplate(mailbox.EntryVersion, mailbox.Header{TenantID: "t", Seq: seq, DispatchID: id, ConversationID: "c", MessageID: "m", SenderID: "s", CreatedAt: time.Now().UnixMilli()},
 		[]mailbox.Event{{Type: mailbox.EventMessage, Payload: make([]byte, payload)}, {Type: mailbox.EventControl}})
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	p := mailbox.Place(mailbox.User{Tenant: "t", ID: "u"}, 1)
 	return mailbox.ChunkAppend{Ref: mailbox.ChunkRef{Dispatch: id, Seq: seq, Lane: p.Lane}, Template: tp, Recipients: []mailbox.Recipient{{User: "u", Events: 3}}}
 }
@@ -97,10 +97,10 @@ func requireEntries(tb testing.TB, s *Store, n int64) {
 	tb.Helper()
 	after, next := mailbox.Seq(0), int64(1)
 	upTo, err := mailbox.NewSeq(1, mailbox.MaxOffset)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	for {
 		p, err := s.RangeScan(tb.Context(), mailbox.Scan{User: mailbox.User{Tenant: "t", ID: "u"}, After: after, UpTo: upTo})
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		require.Zero(tb, len(p.Entries)%2, "half a group")
 		for i := 0; i < len(p.Entries); i += 2 {
 			require.Equal(tb, next, p.Entries[i].Seq.Offset())
