@@ -52,6 +52,9 @@ type Result struct {
 	Seconds         float64 `json:"seconds"`
 }
 
+// InputError is a trace or an option that cannot be used. Nothing was started.
+type InputError struct{ error }
+
 type demo struct {
 	o        Options
 	out      *output
@@ -69,7 +72,13 @@ func (d *demo) uiURL() string {
 func Run(ctx context.Context, o Options) (r *Result, err error) {
 	began := time.Now()
 	if o.LargeGroup < 0 || o.LargeGroup > 1_000_000 {
-		return nil, fmt.Errorf("a large group of %d members: use 0 (none) to 1,000,000", o.LargeGroup)
+		return nil, InputError{fmt.Errorf("a large group of %d members: use 0 (none) to 1,000,000", o.LargeGroup)}
+	}
+	var trace *Trace
+	if o.Trace != "" {
+		if trace, err = LoadTrace(o.Trace); err != nil {
+			return nil, InputError{err}
+		}
 	}
 	if o.Tenant == "" {
 		o.Tenant = "demo"
@@ -81,10 +90,11 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r = &Result{}
+	defer func() { r.Seconds = time.Since(began).Seconds() }()
 
 	n, err := node.Start(ctx, node.Options{Config: o.Config, Logger: o.Logger})
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer n.Stop()
 	go func() {
@@ -107,11 +117,11 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	}()
 	cl, err := client.New(n.URL())
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer cl.Close()
-	if o.Trace != "" {
-		if err := d.room(ctx, cl, r); err != nil {
+	if trace != nil {
+		if err := d.room(ctx, cl, trace, r); err != nil {
 			return r, cause(ctx, err)
 		}
 	}
@@ -123,7 +133,6 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 			return r, cause(ctx, err)
 		}
 	}
-	r.Seconds = time.Since(began).Seconds()
 	return r, nil
 }
 
@@ -135,11 +144,7 @@ func cause(ctx context.Context, err error) error {
 }
 
 // room replays the trace from where it stands and verifies every mailbox.
-func (d *demo) room(ctx context.Context, cl *client.Client, r *Result) error {
-	t, err := LoadTrace(d.o.Trace)
-	if err != nil {
-		return err
-	}
+func (d *demo) room(ctx context.Context, cl *client.Client, t *Trace, r *Result) error {
 	from, err := resumePoint(ctx, cl, d.o.Tenant, t)
 	if err != nil {
 		return err
@@ -173,7 +178,7 @@ func (d *demo) room(ctx context.Context, cl *client.Client, r *Result) error {
 	if err != nil {
 		return err
 	}
-	r.EventsDispatched, r.PeakMembers = len(t.Dispatching), t.Expected.PeakMembers
+	r.EventsDispatched, r.PeakMembers = t.Expected.Dispatched, t.Expected.PeakMembers
 	r.VerifySeconds = time.Since(verifyBegan).Seconds()
 	r.EntriesPerSec = float64(r.Entries) / time.Since(began).Seconds()
 	d.out.line("room %s: %d mailboxes, %d entries, each as the oracle says; sha256 %s", t.Room, r.Users, r.Entries, r.SHA256)

@@ -12,6 +12,9 @@ import (
 // the API, as a process that embeds it does.
 func CommitDirect(ctx context.Context, s *conversation.Service, tenant string, t *Trace, i int) error {
 	e := &t.Events[i]
+	if e.nobody {
+		return nil
+	}
 	id := clientMessageID(i)
 	g := mailbox.Group{Tenant: tenant, ID: e.Room}
 	var err error

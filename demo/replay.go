@@ -7,6 +7,7 @@ import (
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 	"github.com/laneway/laneway/client"
+	"github.com/laneway/laneway/records"
 )
 
 // replay commits the trace's events from index from on, in order. Each carries
@@ -24,6 +25,9 @@ func replay(ctx context.Context, cl *client.Client, tenant string, t *Trace, fro
 
 func commit(ctx context.Context, cl *client.Client, tenant string, t *Trace, i int) error {
 	e := &t.Events[i]
+	if e.nobody {
+		return nil
+	}
 	id := clientMessageID(i)
 	var err error
 	switch e.Type {
@@ -54,6 +58,8 @@ func resumePoint(ctx context.Context, cl *client.Client, tenant string, t *Trace
 	switch {
 	case seq == 0:
 		return 0, nil
+	case seq == len(t.Dispatching):
+		return len(t.Events), nil // what follows changes nothing
 	case seq > len(t.Dispatching):
 		return 0, fmt.Errorf("group %s is at conversation_seq %d, the trace has %d dispatching events: the data belongs to another trace; use another --data directory",
 			t.Room, seq, len(t.Dispatching))
@@ -70,11 +76,31 @@ func (e *Event) events() []*logv1.Event {
 		return []*logv1.Event{{Kind: logv1.EventKind_EVENT_KIND_CONTROL, Payload: []byte(e.Type)}}
 	}
 	out := []*logv1.Event{{Kind: logv1.EventKind_EVENT_KIND_MESSAGE}}
-	if len(e.Mentions) > 0 {
-		out = append(out, &logv1.Event{Kind: logv1.EventKind_EVENT_KIND_MENTION, UserIds: e.Mentions})
+	for _, users := range e.mentions() {
+		out = append(out, &logv1.Event{Kind: logv1.EventKind_EVENT_KIND_MENTION, UserIds: users})
+	}
+	return out
+}
+
+// mentions cuts the named users into what one event can name: a user once, and
+// no more than records.MaxNamedUsers of them. One that is named twice gets two
+// entries.
+func (e *Event) mentions() [][]string {
+	var out [][]string
+	times := map[string]int{}
+	for _, u := range e.Mentions {
+		i := times[u]
+		for i < len(out) && len(out[i]) == records.MaxNamedUsers {
+			i++
+		}
+		if i == len(out) {
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], u)
+		times[u] = i + 1
 	}
 	return out
 }
 
 // body stands for the message's text, which the trace does not have.
-func (e *Event) body() []byte { return make([]byte, min(e.Bytes, 64<<10)) }
+func (e *Event) body() []byte { return make([]byte, max(0, min(e.Bytes, 64<<10))) }

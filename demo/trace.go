@@ -19,6 +19,10 @@ type Event struct {
 	Msg      string   `json:"msg"`
 	Mentions []string `json:"mentions"`
 	Bytes    int      `json:"bytes"`
+
+	// nobody: it is no join and the room is empty, so that it is for no mailbox
+	// and there is nothing to commit.
+	nobody bool
 }
 
 // Trace is a room's life, in order.
@@ -26,13 +30,15 @@ type Trace struct {
 	Room   string
 	Events []Event
 	// Dispatching holds, for each conversation_seq from 1 on, the index of the
-	// event that took it: repeated joins and leaves of non-members take none.
+	// event that took it: repeated joins and leaves of non-members take none, nor
+	// does what happens in an empty room.
 	Dispatching []int
 	Expected    Expected
 }
 
 // Expected is what every mailbox must hold, computed from the trace alone.
 type Expected struct {
+	Dispatched  int // events, those in an empty room included
 	PeakMembers int
 	ByType      map[string]int
 	Lines       map[string][]string // by user, "TYPE msg-or-user"
@@ -86,6 +92,11 @@ func (e *Event) check(room string) error {
 	case "join", "leave":
 		return nil
 	case "message", "edit", "redact", "reaction":
+		for _, u := range e.Mentions {
+			if err := mailbox.CheckID("mention", u); err != nil {
+				return err
+			}
+		}
 		return mailbox.CheckID("msg", e.Msg)
 	}
 	return fmt.Errorf("type %q; want join, leave, message, edit, redact or reaction", e.Type)
@@ -99,7 +110,9 @@ func (t *Trace) expect() {
 		for u := range users {
 			x.Lines[u] = append(x.Lines[u], kind+" "+ref)
 		}
-		x.ByType[kind] += len(users)
+		if len(users) > 0 {
+			x.ByType[kind] += len(users)
+		}
 	}
 	for i, e := range t.Events {
 		switch e.Type {
@@ -111,25 +124,27 @@ func (t *Trace) expect() {
 			give("MEMBERSHIP", e.User, members)
 		case "leave":
 			if !members[e.User] {
+				t.Events[i].nobody = len(members) == 0
 				continue
 			}
 			give("MEMBERSHIP", e.User, members)
 			delete(members, e.User)
 		case "message":
 			give("MESSAGE", e.Msg, members)
-			named := map[string]bool{}
 			for _, u := range e.Mentions {
 				if members[u] {
-					named[u] = true
+					give("MENTION", e.Msg, map[string]bool{u: true})
 				}
-			}
-			if len(named) > 0 {
-				give("MENTION", e.Msg, named)
 			}
 		default:
 			give("CONTROL", e.Msg, members)
 		}
-		t.Dispatching = append(t.Dispatching, i)
+		x.Dispatched++
+		if len(members) == 0 && e.Type != "leave" {
+			t.Events[i].nobody = true
+		} else {
+			t.Dispatching = append(t.Dispatching, i)
+		}
 		x.PeakMembers = max(x.PeakMembers, len(members))
 	}
 	t.Expected = x

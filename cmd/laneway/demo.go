@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,6 +25,8 @@ func newDemoCmd(a *app) *cobra.Command {
 	}
 	load := a.configFlags(cmd)
 	f := cmd.Flags()
+	f.Lookup("listen").Usage = "address of the API, metrics and health (default: a free port)"
+	f.Lookup("temporal-ui-port").Usage = "port of the local server's Web UI (default: a free one)"
 	trace := f.String("trace", "", "event log to replay (empty: the room in testdata/, none if it is not there)")
 	large := f.Int("large-group", 100_000, "members of the large group; 0: none")
 	data := f.String("data", "", "short for --data-dir")
@@ -67,6 +70,9 @@ func newDemoCmd(a *app) *cobra.Command {
 			} else {
 				writeDemo(a.out, r)
 			}
+		}
+		if errors.As(err, new(demo.InputError)) {
+			return inputError{err}
 		}
 		return err
 	})
