@@ -193,6 +193,8 @@ func TestAnotherKindOfServerIsNotLaneway(t *testing.T) {
 	t.Cleanup(s.Close)
 	_, err := dial(t, s.URL, client.WithHTTPClient(s.Client())).Pull(bounded(t), &lanewayv1.PullRequest{})
 	require.Equal(t, client.NotLaneway, client.ReasonOf(err))
+	_, err = dial(t, s.URL).Pull(bounded(t), &lanewayv1.PullRequest{})
+	require.Equal(t, client.NotLaneway, client.ReasonOf(err), "a server without HTTP/2")
 	for _, bad := range []string{"", "127.0.0.1:7480", "ftp://h", "http://"} {
 		_, err := client.New(bad)
 		require.ErrorContains(t, err, "want a URL", bad)

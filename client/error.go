@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -106,6 +107,8 @@ func notEncodable(c *connect.Error) bool {
 func withoutReason(c *connect.Error) reason.Reason {
 	var dial *net.OpError
 	switch {
+	case strings.Contains(c.Message(), "looked like an HTTP/1.1 header"):
+		return NotLaneway // a server without HTTP/2
 	case c.Code() == connect.CodeUnavailable, errors.As(c, &dial), errors.Is(c, io.EOF), errors.Is(c, io.ErrUnexpectedEOF):
 		return Unreachable // refused, or broken on the way
 	case c.Code() == connect.CodeUnimplemented:

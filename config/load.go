@@ -180,7 +180,10 @@ func flagName(key string) string { return strings.NewReplacer(".", "-", "_", "-"
 // flag that is not given changes nothing.
 func AddFlags(fs *pflag.FlagSet) {
 	for _, f := range fields {
-		help := fmt.Sprintf("%s (default %s)", f.help, display(f.def))
+		help := f.help
+		if d := display(f.def); d != `""` && d != "[]" {
+			help += " (default " + d + ")"
+		}
 		if b, ok := f.def.(bool); ok {
 			fs.Bool(flagName(f.key), b, f.help)
 			continue

@@ -94,6 +94,7 @@ func TestFollowingCommandsEndCleanlyWhenInterrupted(t *testing.T) {
 		{"complete through 1:1", "watch --user alice"},
 		{"available_through", "watch --user alice -o json"},
 		{"node-a", "shards --watch"},
+		{`[{"shard":0,`, "shards --watch -o json"},
 	} {
 		ctx, cancel := context.WithCancel(context.Background())
 		var out, errs strings.Builder
@@ -110,6 +111,35 @@ func TestAnInterruptedCommandSaysSo(t *testing.T) {
 	cancel()
 	r := n.runWith(ctx, "", "shards")
 	require.Equal(t, ran{exitInterrupted, "", "interrupted\n"}, r)
+}
+
+func TestAnUnknownCommandIsNamedBeforeItsFlags(t *testing.T) {
+	var n *fakeNode
+	for args, want := range map[string]string{
+		"pul":                    `unknown command "pul" for "laneway"; did you mean pull?`,
+		"pul --user bob":         `unknown command "pul" for "laneway"; did you mean pull?`,
+		"group imprt --group x":  `unknown command "imprt" for "laneway group"; did you mean import?`,
+		"xyzzy":                  `unknown command "xyzzy" for "laneway"`,
+		"--user bob":             "unknown flag: --user",
+		"group --user":           "unknown flag: --user",
+		"pull --usr bob":         "unknown flag: --usr",
+		"group import f --grp x": "unknown flag: --grp",
+	} {
+		r := n.run(strings.Fields(args)...)
+		require.Equal(t, exitUsage, r.code, args)
+		require.Contains(t, r.err, "laneway: "+want+"\nNext: ", args)
+	}
+}
+
+func TestSetupSaysWhatIsThere(t *testing.T) {
+	var n *fakeNode
+	require.Equal(t, ran{exitOK, "log: embedded, nothing to set up\nTemporal: local, nothing to set up\n", ""}, n.run("setup"))
+	r := n.run("setup", "-o", "json")
+	require.JSONEq(t, `{"log": "embedded, nothing to set up", "temporal": "local, nothing to set up"}`, r.out)
+	r = n.run("setup", "--log-brokers", "127.0.0.1:1")
+	require.Equal(t, exitFailure, r.code)
+	require.Contains(t, r.err, "broker is unreachable at 127.0.0.1:1")
+	require.Contains(t, r.err, "correct log.brokers")
 }
 
 func TestSendBuildsTheMessage(t *testing.T) {

@@ -19,7 +19,7 @@ const operator = "laneway-cli"
 func newGroupCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "group", Short: "Import, join, leave and show groups", GroupID: groupUse,
-		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: noCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newGroupImportCmd(a), newGroupChangeCmd(a, true), newGroupChangeCmd(a, false), newGroupShowCmd(a))
 	return cmd

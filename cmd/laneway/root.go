@@ -36,9 +36,10 @@ func newRootCmd(a *app) *cobra.Command {
 			"Commands that talk to a node find it by --server, LANEWAY_SERVER, or " + defaultServer + ".\n\n" + exitCodesHelp,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetFlagErrorFunc(flagError)
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
@@ -66,6 +67,29 @@ func (a *app) action(f func(ctx context.Context, args []string) error) func(*cob
 		a.started = true
 		return f(cmd.Context(), args)
 	}
+}
+
+// noCommand is the Args of a command that only has commands below it.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
+		return fmt.Errorf("unknown command %q for %q; did you mean %s?", args[0], cmd.CommandPath(), strings.Join(s, " or "))
+	}
+	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+}
+
+// flagError names an unknown command before its flags, which cobra takes for
+// those of the command above it.
+func flagError(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() {
+		if unknown := noCommand(cmd, cmd.Flags().Args()); unknown != nil {
+			return unknown
+		}
+	}
+	return err
 }
 
 // clientFlags adds the flags of commands that talk to a node.

@@ -22,55 +22,73 @@ func newSetupCmd(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	load := a.configFlags(cmd)
+	a.outputFlag(cmd)
 	cmd.RunE = a.action(func(ctx context.Context, _ []string) error {
+		if a.output != outputTable && a.output != outputJSON {
+			return usagef("--output %q: use table or json", a.output)
+		}
 		c, err := load()
 		if err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		if err := a.setupLog(ctx, &c.Config); err != nil {
+		done := struct {
+			Log      string `json:"log"`
+			Temporal string `json:"temporal"`
+		}{}
+		if done.Log, err = setupLog(ctx, &c.Config); err != nil {
 			return err
 		}
-		return a.setupTemporal(ctx, &c.Config)
+		if a.output == outputTable {
+			fmt.Fprintf(a.out, "log: %s\n", done.Log)
+		}
+		if done.Temporal, err = setupTemporal(ctx, &c.Config); err != nil {
+			return err
+		}
+		if a.output == outputJSON {
+			return writeJSON(a.out, done)
+		}
+		fmt.Fprintf(a.out, "Temporal: %s\n", done.Temporal)
+		return nil
 	})
 	return cmd
 }
 
-func (a *app) setupLog(ctx context.Context, c *config.Config) error {
+// setupLog says what is there afterwards.
+func setupLog(ctx context.Context, c *config.Config) (string, error) {
 	if len(c.Log.Brokers) == 0 {
-		fmt.Fprintln(a.out, "log: embedded, nothing to set up")
-		return nil
+		return "embedded, nothing to set up", nil
 	}
 	cl, err := broker.NewClient(broker.ClientConfig{Brokers: c.Log.Brokers, ClientID: "laneway-setup"})
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer cl.Close()
 	tc := broker.TopicsConfig{
 		Prefix: c.Log.TopicPrefix, OutboxPartitions: c.OutboxPartitions, Shards: c.Shards, Replication: c.Log.Replication, Retention: c.Log.Retention,
 	}
+	if err := broker.Ping(ctx, cl); err != nil {
+		return "", fmt.Errorf("%w; start it, or correct log.brokers", err)
+	}
 	if err := broker.EnsureTopics(ctx, cl, tc); err != nil {
-		return err
+		return "", err
 	}
 	t := tc.Topics()
-	fmt.Fprintf(a.out, "log: topics %s, %s and %s are there\n", t.Outbox, t.Dispatch, t.Quarantine)
-	return nil
+	return fmt.Sprintf("topics %s, %s and %s are there", t.Outbox, t.Dispatch, t.Quarantine), nil
 }
 
-func (a *app) setupTemporal(ctx context.Context, c *config.Config) error {
+func setupTemporal(ctx context.Context, c *config.Config) (string, error) {
 	if c.Temporal.Address == "" {
-		fmt.Fprintln(a.out, "Temporal: local, nothing to set up")
-		return nil
+		return "local, nothing to set up", nil
 	}
 	conn, err := grpc.NewClient(c.Temporal.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return fmt.Errorf("Temporal at %s: %w", c.Temporal.Address, err)
+		return "", fmt.Errorf("Temporal at %s: %w", c.Temporal.Address, err)
 	}
 	defer func() { _ = conn.Close() }()
 	if err := localtemporal.EnsureNamespace(ctx, conn, c.Temporal.Namespace, localtemporal.DefaultRetention); err != nil {
-		return fmt.Errorf("Temporal at %s: %w; start it, or correct temporal.address", c.Temporal.Address, err)
+		return "", fmt.Errorf("Temporal at %s: %w; start it, or correct temporal.address", c.Temporal.Address, err)
 	}
-	fmt.Fprintf(a.out, "Temporal: namespace %s has its search attributes\n", c.Temporal.Namespace)
-	return nil
+	return fmt.Sprintf("namespace %s has its search attributes", c.Temporal.Namespace), nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -34,7 +35,7 @@ func newShardsCmd(a *app) *cobra.Command {
 				if watch && a.output == outputTable && a.isTerminal(a.out) {
 					fmt.Fprint(a.out, "\x1b[H\x1b[2J")
 				}
-				return a.printShards(shards, lanes)
+				return a.printShards(shards, lanes, watch)
 			}
 			if !watch {
 				return show()
@@ -88,7 +89,7 @@ type laneJSON struct {
 	State      string `json:"state"`
 }
 
-func (a *app) printShards(shards []*lanewayv1.ShardStatus, lanes bool) error {
+func (a *app) printShards(shards []*lanewayv1.ShardStatus, lanes, watch bool) error {
 	if a.output == outputJSON {
 		out := make([]shardJSON, len(shards))
 		for i, s := range shards {
@@ -99,6 +100,9 @@ func (a *app) printShards(shards []*lanewayv1.ShardStatus, lanes bool) error {
 			for _, l := range s.Lanes {
 				out[i].Lanes = append(out[i].Lanes, laneJSON{l.Lane, seqText(l.Watermark), seqText(l.Floor), l.Unfinished, l.State})
 			}
+		}
+		if watch {
+			return json.NewEncoder(a.out).Encode(out) // a line for each look
 		}
 		return writeJSON(a.out, out)
 	}

@@ -45,7 +45,7 @@ func (o Options) startServer(ctx context.Context, path string) (*Server, error) 
 		return nil, err
 	}
 	s.Address, s.UIURL = ready.address, ready.ui
-	o.logf("temporal %s ready at %s %s", o.Namespace, s.Address, s.UIURL)
+	o.logf("the local Temporal server is ready, namespace %s", o.Namespace)
 	return s, nil
 }
 
