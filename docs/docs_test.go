@@ -222,6 +222,9 @@ func commands(t *testing.T) []command {
 var output = regexp.MustCompile(`^laneway (at http://)|^laneway: `)
 
 func TestEveryCommandParses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the command and starts it: not with -short")
+	}
 	binary := filepath.Join(t.TempDir(), "laneway")
 	build, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", binary, "../cmd/laneway").CombinedOutput()
 	require.NoError(t, err, "%s", build)

@@ -28,7 +28,6 @@ func ready(t *testing.T, url, text string) {
 
 		return strings.Contains(body, text) && (status == http.StatusOK) == (text == "ok")
 	})
-
 }
 
 // large commits a message to a group of members that becomes a workflow.
