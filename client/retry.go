@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -27,7 +28,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-t.C:
 		return nil
 	}
@@ -75,7 +76,7 @@ func (s *session) do(ctx context.Context, f func(*node) error) error {
 		}
 		tries++
 		if werr := wait(ctx, pause); werr != nil {
-			return werr
+			return fmt.Errorf("%w; the last answer was %w", werr, err)
 		}
 	}
 }

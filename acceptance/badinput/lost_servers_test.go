@@ -71,6 +71,10 @@ func TestTemporalAbsentThenThereThenLost(t *testing.T) {
 	arrives("absent")
 	_, err = dial(t, url, client.WithRetries(0)).Dispatches(bounded(t), 10)
 	require.Equal(t, reason.EngineUnavailable, client.ReasonOf(err), "%v", err)
+	r := laneway(t, "", "dispatches", "--server", url, "--timeout", "2s")
+	require.Equal(t, 4, r.code, r.err)
+	require.Contains(t, r.err, "no answer within --timeout 2s; the last answer was ENGINE_UNAVAILABLE")
+	require.Contains(t, r.err, "Next: check that Temporal runs")
 
 	run := func(dir string) *localtemporal.Server {
 		s, err := localtemporal.Start(bounded(t), localtemporal.Options{DataDir: dir, Port: port, UIPort: localtemporal.NoUI})
