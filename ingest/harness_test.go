@@ -32,7 +32,7 @@ const (
 	tenant    = "acme"
 	shards    = 2
 	testShard = mailbox.Shard(1)
-	patience  = 30 * time.Second
+	patience  = 90 * time.Second
 )
 
 // world is a shard's surroundings: a Pebble store on a file system that can

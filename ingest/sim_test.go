@@ -69,8 +69,8 @@ func newSim(t *testing.T, seed uint64) *sim {
 	s := &sim{world: newWorld(t, seed), seqs: map[string]uint64{}, epochs: map[string]uint64{}}
 	t.Logf("LANEWAY_SIM_SEED=%d", seed)
 	s.options.WorkflowMinEntries, s.options.LaneChildMinEntries = 12, 4
-	s.options.ClaimTimeout, s.options.Turn, s.options.BatchTimeout = 20*time.Millisecond, 300*time.Millisecond, 60*time.Millisecond
-	s.options.SlowAttach = 500 * time.Millisecond
+	s.options.ClaimTimeout, s.options.Turn, s.options.BatchTimeout = 50*time.Millisecond, 500*time.Millisecond, 60*time.Millisecond
+	s.options.SlowAttach = 2 * time.Second
 	s.options.MaxUnfinishedDispatches, s.options.BatchEntries = 8, 64
 	for lane := range mailbox.Lane(mailbox.LaneCount) {
 		if lane%5 == 0 || lane < 4 {
