@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/tools.sh install gofumpt golangci-lint workflowcheck govulncheck buf || exit 1
+scripts/tools.sh install gofumpt golangci-lint workflowcheck govulncheck buf protoc-gen-go protoc-gen-connect-go || exit 1
 vulndb=$(scripts/tools.sh vulndb) || exit 1
 PATH=$(scripts/tools.sh dir):$PATH
 
@@ -37,6 +37,18 @@ determinism() {
   if [ -d workflows ]; then workflowcheck -config .workflowcheck.yaml ./workflows/...; fi
 }
 
+# What is committed is what make generate makes.
+generated() {
+  local tmp status=0 file
+  tmp=$(mktemp -d) || return 1
+  buf generate -o "$tmp" || status=1
+  for file in $(git ls-files 'api/*.pb.go' 'api/*.connect.go'); do
+    cmp "$file" "$tmp/$file" || status=1
+  done
+  rm -rf "$tmp"
+  return $status
+}
+
 vulnerabilities() {
   govulncheck -db "file://$vulndb" -format json ./... | go run ./tools/vulncheck tools/vulncheck/allowed.txt
 }
@@ -47,6 +59,7 @@ check "vet deploy/temporal" vet_nested
 check golangci-lint golangci-lint run ./...
 check workflowcheck determinism
 check buf buf lint
+check "generated code" generated
 check govulncheck vulnerabilities
 
 if [ ${#failed[@]} -gt 0 ]; then
