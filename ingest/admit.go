@@ -380,6 +380,7 @@ func (s *Shard) expanded(seq mailbox.Seq, p *plan, row *mailbox.DispatchProgress
 	if _, ok := s.unexpanded[seq]; !ok {
 		return nil
 	}
+	s.room.Signal()
 	if err := p.resume(row); err != nil {
 		s.refuse(seq, row, err)
 		delete(s.unexpanded, seq) // it stays an obligation on all lanes

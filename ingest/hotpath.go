@@ -58,27 +58,18 @@ func (s *Shard) hotWorker(ctx context.Context) {
 func (s *Shard) appendHot(ctx context.Context, tasks []*lanes.Task, chunks []mailbox.ChunkAppend) bool {
 	call, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type outcome struct {
-		marked []mailbox.Marked
-		err    error
-	}
 	s.metrics.BatchChunks.Observe(float64(len(chunks)))
-	done := make(chan outcome, 1)
-	go func() {
-		m, err := s.appendAndMark(call, chunks, s.metrics.EntriesHot)
-		done <- outcome{m, err}
-	}()
+	done := make(chan error, 1)
+	go func() { done <- s.appendAndComplete(call, chunks, s.metrics.EntriesHot) }()
 	timer := time.NewTimer(s.opts.BatchTimeout)
 	defer timer.Stop()
 	select {
-	case o := <-done:
-		s.mu.Lock()
-		s.complete(o.marked)
-		if o.err != nil && ctx.Err() == nil {
-			s.loneLanes(ctx, tasks, o.err)
+	case err := <-done:
+		if err != nil && ctx.Err() == nil {
+			s.mu.Lock()
+			s.loneLanes(ctx, tasks, err)
+			s.mu.Unlock()
 		}
-		s.mu.Unlock()
-		s.committer.Kick()
 		return true
 	case <-timer.C:
 		s.log.Warn("a hot-path batch hangs; its lanes go on one by one", "tasks", len(tasks), "after", s.opts.BatchTimeout)
@@ -119,6 +110,24 @@ func (s *Shard) appendAndMark(ctx context.Context, chunks []mailbox.ChunkAppend,
 	return marked, first
 }
 
+// appendAndComplete appends and marks chunks and tells of those that are durable,
+// also when nobody waits for its return any more.
+func (s *Shard) appendAndComplete(ctx context.Context, chunks []mailbox.ChunkAppend, count prometheus.Counter) error {
+	marked, err := s.appendAndMark(ctx, chunks, count)
+	if len(marked) > 0 {
+		s.durable(marked)
+	}
+	return err
+}
+
+// durable takes the receipts of durable marks.
+func (s *Shard) durable(marked []mailbox.Marked) {
+	s.mu.Lock()
+	s.complete(marked)
+	s.mu.Unlock()
+	s.committer.Kick()
+}
+
 // complete takes the receipts of durable marks: it moves the tracker, and frees
 // the lanes of tasks that are done. s.mu is held.
 func (s *Shard) complete(marked []mailbox.Marked) {
@@ -152,6 +161,9 @@ func (s *Shard) laneDone(now time.Time, l *lanePlan) {
 	}
 	if s.sched.Done(now, &l.task) {
 		s.leave(l.plan, true)
+		if h := s.sched.Head(l.lane); h != nil && h.State() == lanes.Waiting {
+			s.clockChanged() // its wait may end before whatever the clock waits for
+		}
 	}
 	s.wakeLane(l.lane)
 }
@@ -250,16 +262,7 @@ var errHung = errors.New("the batch timed out")
 // if the store does not.
 func (s *Shard) appendOne(ctx context.Context, c mailbox.ChunkAppend, count prometheus.Counter) error {
 	done := make(chan error, 1)
-	go func() {
-		marked, err := s.appendAndMark(ctx, []mailbox.ChunkAppend{c}, count)
-		if len(marked) > 0 {
-			s.mu.Lock()
-			s.complete(marked)
-			s.mu.Unlock()
-			s.committer.Kick()
-		}
-		done <- err
-	}()
+	go func() { done <- s.appendAndComplete(ctx, []mailbox.ChunkAppend{c}, count) }()
 	select {
 	case err := <-done:
 		return err

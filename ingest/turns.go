@@ -51,6 +51,7 @@ func (s *Shard) AppendChunk(ctx context.Context, ref mailbox.ChunkRef, last bool
 	l.lastErr = err.Error()
 	if last && s.sched.Degrade(s.cfg.Now(), &l.task) {
 		s.degradeLocked(l, err.Error())
+		s.clockChanged() // the clock loop wakes whoever is to run the lane's next task
 		return err
 	}
 	s.sched.Release(&l.task)
@@ -67,23 +68,23 @@ func (s *Shard) claim(ctx context.Context, ref mailbox.ChunkRef) (*lanePlan, err
 			s.mu.Unlock()
 			return nil, mailbox.ErrNotServed
 		}
+		if t := s.sched.Find(ref.Lane, ref.Seq); t != nil {
+			// Before the turn is taken: nobody would give it back.
+			if l := t.Work.(*lanePlan); l.plan.rec.DispatchID != ref.Dispatch || ref.Index >= len(l.ends) {
+				s.mu.Unlock()
+				return nil, fmt.Errorf("%w: %s", mailbox.ErrObligationUnknown, ref)
+			}
+		}
 		t, granted := s.sched.Claim(s.cfg.Now(), ref.Lane, ref.Seq)
 		if t == nil {
 			s.mu.Unlock()
 			return nil, s.outOfLane(ctx, ref)
 		}
 		l := t.Work.(*lanePlan)
-		if l.plan.rec.DispatchID != ref.Dispatch || ref.Index >= len(l.ends) {
-			if granted {
-				s.sched.Release(t)
-				s.wakeLane(ref.Lane)
-			}
-			s.mu.Unlock()
-			return nil, fmt.Errorf("%w: %s", mailbox.ErrObligationUnknown, ref)
-		}
 		if l.isMarked(ref.Index) {
 			if granted {
 				s.sched.NextChunk(s.cfg.Now(), t)
+				s.wakeLane(ref.Lane)
 				s.clockChanged()
 			}
 			s.mu.Unlock()
@@ -118,6 +119,8 @@ func (s *Shard) outOfLane(ctx context.Context, ref mailbox.ChunkRef) error {
 	case !ok:
 		return fmt.Errorf("%w: %s", mailbox.ErrObligationUnknown, ref)
 	case p.Marks.Has(n):
+		// Perhaps by an attempt that could not tell the tracker.
+		s.durable([]mailbox.Marked{mailbox.NewMarked(ref)})
 		return nil
 	}
 	s.mu.Lock()
@@ -189,10 +192,7 @@ func (s *Shard) RetryChunk(ctx context.Context, ref mailbox.ChunkRef, heartbeat 
 	}
 	if known.Marks.Has(n) {
 		// Marked, but perhaps by an attempt that could not tell the tracker.
-		s.mu.Lock()
-		s.complete([]mailbox.Marked{mailbox.NewMarked(ref)})
-		s.mu.Unlock()
-		s.committer.Kick()
+		s.durable([]mailbox.Marked{mailbox.NewMarked(ref)})
 		return nil
 	}
 	p, err := s.planOf(ctx, known)
