@@ -87,6 +87,7 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 		o.Before = 5 * time.Second
 	}
 	d := &demo{o: o, out: &output{w: o.Out, terminal: o.Terminal}}
+	defer d.out.clear()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r = &Result{}

@@ -29,6 +29,16 @@ func (o *output) line(format string, args ...any) {
 	fmt.Fprintf(o.w, format+"\n", args...)
 }
 
+// clear removes a bar that an error left unfinished.
+func (o *output) clear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.current != nil && o.current.pb != nil {
+		_ = o.current.pb.Clear()
+	}
+	o.current = nil
+}
+
 // bar is one long step.
 type bar struct {
 	o     *output

@@ -68,7 +68,7 @@ func newDemoCmd(a *app) *cobra.Command {
 					return werr
 				}
 			} else {
-				writeDemo(a.out, r)
+				writeDemo(a.out, r, err == nil)
 			}
 		}
 		if errors.As(err, new(demo.InputError)) {
@@ -119,7 +119,7 @@ func newLogger(w io.Writer, level, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-func writeDemo(w io.Writer, r *demo.Result) {
+func writeDemo(w io.Writer, r *demo.Result, whole bool) {
 	var b strings.Builder
 	if r.Users > 0 {
 		fmt.Fprintf(&b, "\nRoom: %d mailboxes, %d entries, sha256 %s\n", r.Users, r.Entries, r.SHA256)
@@ -136,6 +136,8 @@ func writeDemo(w io.Writer, r *demo.Result) {
 		fmt.Fprintf(&b, "  single chats W advance before: P50 %.1f ms, P99 %.1f ms (%d messages)\n", l.ChatsBefore.P50, l.ChatsBefore.P99, l.ChatsBefore.Messages)
 		fmt.Fprintf(&b, "               W advance during: P50 %.1f ms, P99 %.1f ms (%d messages)\n", l.ChatsDuring.P50, l.ChatsDuring.P99, l.ChatsDuring.Messages)
 	}
-	fmt.Fprintf(&b, "All of it took %.1f s.\n", r.Seconds)
+	if whole {
+		fmt.Fprintf(&b, "All of it took %.1f s.\n", r.Seconds)
+	}
 	_, _ = io.WriteString(w, b.String())
 }
