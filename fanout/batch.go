@@ -72,6 +72,7 @@ func (p *partition) retry(ctx context.Context, what string, f func() error) bool
 		if err == nil {
 			if pause.tries > 0 {
 				p.metrics.waiting.Set(0)
+				p.waits.Store(nil)
 			}
 			return true
 		}
@@ -80,6 +81,12 @@ func (p *partition) retry(ctx context.Context, what string, f func() error) bool
 		}
 		p.metrics.retries.Inc()
 		p.metrics.waiting.Set(1)
+		// A short wait is nobody's business; a record that waits for what never
+		// comes has to be found.
+		if pause.tries >= 3 {
+			wait := fmt.Errorf("%s: %w", what, err)
+			p.waits.Store(&wait)
+		}
 		// The first failure and every 16th: a long outage must not fill the log.
 		if pause.tries%16 == 0 {
 			p.c.cfg.Logger.Warn("outbox partition waits", "partition", p.number, "step", what, "attempt", pause.tries+1, "err", err)

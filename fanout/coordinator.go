@@ -165,7 +165,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 }
 
 // Ready returns nil when every own partition is being worked on, else an error
-// that names each one that is not, and why.
+// that names each one that is not, or that waits for long, and why.
 func (c *Coordinator) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,6 +175,10 @@ func (c *Coordinator) Ready() error {
 			errs = append(errs, fmt.Errorf("outbox partition %d is stopped: %w", p, err))
 		} else if err := c.unready[p]; err != nil {
 			errs = append(errs, fmt.Errorf("outbox partition %d is not verified: %w", p, err))
+		} else if on := c.partitions[p]; on != nil {
+			if err := on.waits.Load(); err != nil {
+				errs = append(errs, fmt.Errorf("outbox partition %d waits: %w", p, *err))
+			}
 		}
 	}
 	return errors.Join(errs...)

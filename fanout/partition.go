@@ -24,6 +24,8 @@ type partition struct {
 	metrics  partitionMetrics
 	fences   *fencing.Memory
 	position atomic.Int64 // everything below it is acknowledged
+	// waits is what the partition has waited for through several attempts.
+	waits atomic.Pointer[error]
 
 	mu     sync.Mutex
 	queue  []*kgo.Record
