@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,10 @@ import (
 const (
 	loneFirstRetry = 200 * time.Millisecond
 	loneLastRetry  = 5 * time.Second
+
+	// maxFinished bounds the durable dispatches whose advance of W is to be
+	// measured: each commit of W looks at all of them.
+	maxFinished = 1 << 14
 )
 
 // hotWorker takes batches of ready tasks and appends them: one round trip for
@@ -181,6 +186,10 @@ func (s *Shard) leave(p *plan, done bool) {
 		s.large--
 	}
 	if done {
+		if len(s.finished) >= maxFinished {
+			// A lane stands still: what waits for it longest has no advance to tell of.
+			s.finished = slices.Delete(s.finished, 0, maxFinished/2)
+		}
 		s.finished = append(s.finished, doneDispatch{p.seq, p.admitted, p.laneSet()})
 	}
 }

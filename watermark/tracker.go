@@ -20,11 +20,16 @@ type obligation struct {
 }
 
 // queue holds a lane's obligations in seq order. Finished ones leave when they
-// reach the head.
+// reach the head, or when they are most of it: one that stays unfinished for
+// long must not keep in memory what comes after it.
 type queue struct {
-	items []obligation
-	head  int
+	items    []obligation
+	head     int
+	finished int // from head on
 }
+
+// few finished obligations are not worth moving the others for.
+const few = 64
 
 func (q *queue) push(o obligation) { q.items = append(q.items, o) }
 
@@ -44,17 +49,24 @@ func (q *queue) find(seq mailbox.Seq) *obligation {
 	return nil
 }
 
-// trim drops finished obligations from the head, and the space behind it once
-// it is half of the slice.
-func (q *queue) trim() {
+// finish takes note that one more obligation is finished.
+func (q *queue) finish() {
+	q.finished++
 	for q.head < len(q.items) && q.items[q.head].left == 0 {
 		q.items[q.head].done = nil
 		q.head++
+		q.finished--
 	}
-	if q.head > 64 && 2*q.head >= len(q.items) {
-		n := copy(q.items, q.items[q.head:])
-		q.items = q.items[:n]
-		q.head = 0
+	if gone := q.head + q.finished; gone > few && 2*gone >= len(q.items) {
+		n := 0
+		for _, o := range q.items[q.head:] {
+			if o.left > 0 {
+				q.items[n] = o
+				n++
+			}
+		}
+		clear(q.items[n:])
+		q.items, q.head, q.finished = q.items[:n], 0, 0
 	}
 }
 
@@ -110,7 +122,7 @@ func (t *Tracker) Expand(seq mailbox.Seq, m *mailbox.Manifest, marks mailbox.Chu
 	}
 	t.add(seq, m, marks, (*queue).insert)
 	o.left = 0
-	t.all.trim()
+	t.all.finish()
 	return nil
 }
 
@@ -174,7 +186,7 @@ func (t *Tracker) Done(m mailbox.Marked) bool {
 	}
 	o.left--
 	if o.left == 0 {
-		q.trim()
+		q.finish()
 	}
 	return true
 }
@@ -209,9 +221,8 @@ func (t *Tracker) Lowest(lane mailbox.Lane) (mailbox.Seq, bool) {
 	return low, ok
 }
 
-// Unfinished returns how many dispatches a lane has unfinished at most: some of
-// those behind its lowest may be finished.
+// Unfinished returns how many dispatches a lane has unfinished.
 func (t *Tracker) Unfinished(lane mailbox.Lane) int {
 	q := &t.lanes[lane]
-	return len(q.items) - q.head + len(t.all.items) - t.all.head
+	return len(q.items) - q.head - q.finished + len(t.all.items) - t.all.head - t.all.finished
 }
