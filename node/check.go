@@ -14,6 +14,8 @@ import (
 	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/config"
 	"github.com/laneway/laneway/internal/freeport"
+	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/stores/pebble"
 	"github.com/laneway/laneway/workers"
 )
 
@@ -70,6 +72,25 @@ func checkDir(c *config.Config, passed func(string), bad func(fix, format string
 		}
 	}
 	passed("data directory " + c.DataDir + " can be written")
+	checkStore(c, passed, bad)
+}
+
+func checkStore(c *config.Config, passed func(string), bad func(fix, format string, args ...any)) {
+	d, ok, err := pebble.Inspect(c.StoreDir())
+	switch {
+	case errors.Is(err, mailbox.ErrStoreLocked):
+		bad("stop the node that runs there, or set data_dir to another directory", "%v", err)
+	case err != nil:
+		bad("check the disk, and restore the data directory from a backup", "the store cannot be opened: %v", err)
+	case !ok:
+		passed("the store is new")
+	case d.ShardCount != c.Shards || d.OutboxPartitions != c.OutboxPartitions:
+		bad(fmt.Sprintf("set shards to %d and outbox_partitions to %d, or set data_dir to another directory", d.ShardCount, d.OutboxPartitions),
+			"the store %s was made with %d shards and %d outbox partitions, the settings say %d and %d; they can never change",
+			c.StoreDir(), d.ShardCount, d.OutboxPartitions, c.Shards, c.OutboxPartitions)
+	default:
+		passed(fmt.Sprintf("the store has %d shards and %d outbox partitions, as the settings say", d.ShardCount, d.OutboxPartitions))
+	}
 }
 
 func checkLog(ctx context.Context, c *config.Config, passed func(string), bad func(fix, format string, args ...any)) {

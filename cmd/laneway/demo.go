@@ -69,6 +69,9 @@ func newDemoCmd(a *app) *cobra.Command {
 				}
 			} else {
 				writeDemo(a.out, r, err == nil)
+				if r.Large != nil && r.TemporalUI != "" {
+					fmt.Fprintf(a.out, "To look around in it, mailboxes and Web UI: laneway dev --data-dir %s; its tenant is demo.\n", c.DataDir)
+				}
 			}
 		}
 		if errors.As(err, new(demo.InputError)) {
