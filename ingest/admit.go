@@ -247,7 +247,7 @@ func (s *Shard) enter(items []admission.Item, plans []*plan, frontier mailbox.Se
 			if err := s.tracker.AdmitUnexpanded(it.Seq); err != nil {
 				return err
 			}
-			s.unexpanded[it.Seq] = it.Dispatch
+			s.unexpanded[it.Seq] = unreadable{it.Dispatch, now}
 			continue
 		}
 		var marks mailbox.ChunkSet
@@ -339,12 +339,18 @@ func (s *Shard) refuse(seq mailbox.Seq, known *mailbox.DispatchProgress, cause e
 	s.metrics.LanesRefused.Add(float64(len(known.Manifest.Lanes)))
 }
 
+// unreadable is a dispatch whose audience cannot be read yet.
+type unreadable struct {
+	dispatch *records.Dispatch
+	since    time.Time
+}
+
 // retryExpansion tries again to read the audiences of unexpanded dispatches.
 func (s *Shard) retryExpansion(ctx context.Context) error {
 	s.mu.Lock()
 	waiting := make(map[mailbox.Seq]*records.Dispatch, len(s.unexpanded))
-	for seq, d := range s.unexpanded {
-		waiting[seq] = d
+	for seq, u := range s.unexpanded {
+		waiting[seq] = u.dispatch
 	}
 	s.mu.Unlock()
 	for seq, d := range waiting {

@@ -52,7 +52,7 @@ type Shard struct {
 	plans      map[mailbox.Seq]*plan
 	large      int // unfinished workflow dispatches that are not degraded
 	slow       map[laneKey]*slowLane
-	unexpanded map[mailbox.Seq]*records.Dispatch
+	unexpanded map[mailbox.Seq]unreadable
 	refused    [mailbox.LaneCount]string
 	laneWake   [mailbox.LaneCount]chan struct{} // closed when a waited-for lane moved
 	finished   []doneDispatch                   // durable in all lanes, W has not passed them yet
@@ -87,7 +87,7 @@ func Open(ctx context.Context, cfg Config) (*Shard, error) {
 	s := &Shard{
 		cfg: cfg, opts: cfg.Options.withDefaults(), log: cfg.Logger.With("shard", cfg.Shard),
 		metrics: cfg.Metrics.Shard(int(cfg.Shard)), fences: fencing.NewMemory(fenceRows), plans: map[mailbox.Seq]*plan{}, slow: map[laneKey]*slowLane{},
-		unexpanded: map[mailbox.Seq]*records.Dispatch{},
+		unexpanded: map[mailbox.Seq]unreadable{},
 		starts:     make(chan func(context.Context) error, 1024), timer: make(chan struct{}, 1),
 	}
 	s.work, s.room = sync.NewCond(&s.mu), sync.NewCond(&s.mu)

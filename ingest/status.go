@@ -22,7 +22,11 @@ type Status struct {
 	Lag        int64
 	Unfinished int // dispatches, large or not, that are not durable or degraded
 	Slow       int
-	Lanes      []LaneStatus
+	// Unreadable counts the dispatches whose audience cannot be read: each holds
+	// every lane. UnreadableSince is when the oldest of them was admitted.
+	Unreadable      int
+	UnreadableSince time.Time
+	Lanes           []LaneStatus
 }
 
 // Ownership returns the shard's epoch and token.
@@ -51,6 +55,12 @@ func (s *Shard) Status(withLanes bool) Status {
 	st := Status{
 		Shard: s.cfg.Shard, Epoch: s.own.Epoch, W: *w, Lag: max(s.logEnd.Load()-s.readTo.Load(), 0),
 		Unfinished: len(s.plans) + len(s.unexpanded), Slow: len(s.slow),
+		Unreadable: len(s.unexpanded),
+	}
+	for _, u := range s.unexpanded {
+		if st.UnreadableSince.IsZero() || u.since.Before(st.UnreadableSince) {
+			st.UnreadableSince = u.since
+		}
 	}
 	if !withLanes {
 		return st

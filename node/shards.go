@@ -36,6 +36,7 @@ func (n *Node) startShards(ctx, run context.Context) error {
 		m.Epoch.Set(float64(s.Ownership().Epoch))
 	}
 	n.lost = make([]atomic.Bool, len(n.shards))
+	n.spawn(func() { n.watchAudiences(run) })
 	for i, s := range n.shards {
 		n.spawn(func() {
 			err := s.Run(run)
@@ -88,4 +89,31 @@ func (n *Node) StartFanout() (err error) {
 		}
 	})
 	return nil
+}
+
+// unreadableFor is how long an audience may be unreadable before readiness says
+// so: a version that is just being written is there sooner.
+const unreadableFor = 5 * time.Second
+
+// watchAudiences names shards that stand still because an audience cannot be
+// read: every lane of theirs waits.
+func (n *Node) watchAudiences(run context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-run.Done():
+			return
+		case <-tick.C:
+		}
+		for i, s := range n.shards {
+			key := fmt.Sprintf("shard %d", i)
+			st := s.Status(false)
+			if st.Unreadable == 0 || time.Since(st.UnreadableSince) < unreadableFor {
+				n.ready.done(key)
+				continue
+			}
+			n.ready.waitFor(key, fmt.Sprintf("the audience of %d dispatches cannot be read, and nothing behind them becomes visible; the log names them", st.Unreadable))
+		}
+	}
 }
