@@ -30,6 +30,7 @@ type partition struct {
 	mu     sync.Mutex
 	queue  []*kgo.Record
 	next   int64 // the offset expected from the next fetch
+	broken bool  // the partition stops: nothing more is taken
 	paused bool
 	end    int64 // of the log, as last reported
 	wake   chan struct{}
@@ -54,6 +55,9 @@ func (p *partition) deliver(ctx context.Context, f kgo.FetchPartition) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.broken {
+		return // a fetch that was on its way: it may not begin where the last one broke off
+	}
 	for _, r := range f.Records {
 		switch {
 		case r.Offset < p.next:
@@ -78,7 +82,10 @@ func (p *partition) deliver(ctx context.Context, f kgo.FetchPartition) {
 }
 
 // stopLater stops the partition; it is called with the lock held.
-func (p *partition) stopLater(err error) { go p.c.stop(p, err) }
+func (p *partition) stopLater(err error) {
+	p.broken = true
+	go p.c.stop(p, err)
+}
 
 func (p *partition) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil || errors.Is(err, kgo.ErrClientClosed) {
