@@ -22,10 +22,11 @@ run() { # DIR ARGS...
   cd "$OLDPWD" || exit 1
 }
 
-# A package's test binary shows what it starts by what it imports.
+# A package's test binary shows what it starts by what it imports; acceptance
+# tests start whole systems as processes.
 all=$(go list $pkg) || exit 1
 servers=$(go list -test -f '{{if .ForTest}}{{$p := .ForTest}}{{range .Deps}}{{if eq . "github.com/laneway/laneway/internal/testservers"}}{{$p}}{{"\n"}}{{end}}{{end}}{{end}}' $pkg |
-  cat - <(echo "$all" | grep -E '/internal/(testservers|localtemporal)$') | sort -u | comm -12 - <(echo "$all" | sort))
+  cat - <(echo "$all" | grep -E '/internal/(testservers|localtemporal)$|/acceptance(/|$)') | sort -u | comm -12 - <(echo "$all" | sort))
 others=$(comm -23 <(echo "$all" | sort) <(echo "$servers"))
 
 if [ -n "$others" ]; then run . "$@" $others; fi

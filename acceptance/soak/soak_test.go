@@ -330,7 +330,7 @@ func report(t *testing.T, cl *client.Client) {
 // gauge reads a metric of the node.
 func gauge(t *testing.T, url, name string) string {
 	t.Helper()
-	res, err := http.Get(url + "/metrics") //nolint:noctx // a test's own server
+	res, err := http.Get(url + "/metrics")
 	if err != nil {
 		t.Error(err)
 		return ""

@@ -91,8 +91,8 @@ func TestHardHangIgnoresItsContext(t *testing.T) {
 	<-f.Hit()
 	cancel()
 	select {
-	case <-done:
-		t.Fatal("it came back")
+	case err := <-done:
+		t.Fatalf("it came back: %v", err)
 	default:
 	}
 	s.HealAll()
