@@ -59,9 +59,9 @@ type Shard struct {
 	stalled    [mailbox.LaneCount]stall
 	stopping   bool
 
-	starts  chan func(context.Context) error // work for the engine starter
-	timer   chan struct{}                    // tells the clock loop of a nearer deadline
-	readTo  atomic.Int64                     // next offset to read
+	starts  chan start    // work for the engine starter
+	timer   chan struct{} // tells the clock loop of a nearer deadline
+	readTo  atomic.Int64  // next offset to read
 	logEnd  atomic.Int64
 	rebuilt rebuiltPlans
 }
@@ -88,7 +88,7 @@ func Open(ctx context.Context, cfg Config) (*Shard, error) {
 		cfg: cfg, opts: cfg.Options.withDefaults(), log: cfg.Logger.With("shard", cfg.Shard),
 		metrics: cfg.Metrics.Shard(int(cfg.Shard)), fences: fencing.NewMemory(fenceRows), plans: map[mailbox.Seq]*plan{}, slow: map[laneKey]*slowLane{},
 		unexpanded: map[mailbox.Seq]unreadable{},
-		starts:     make(chan func(context.Context) error, 1024), timer: make(chan struct{}, 1),
+		starts:     make(chan start, 1024), timer: make(chan struct{}, 1),
 	}
 	s.work, s.room = sync.NewCond(&s.mu), sync.NewCond(&s.mu)
 	s.sched = lanes.New(lanes.Config{ClaimTimeout: s.opts.ClaimTimeout, Turn: s.opts.Turn})

@@ -96,7 +96,7 @@ func (s *Shard) startDispatch(p *plan) {
 	p.work, p.told = w, s.cfg.Now()
 	attach := p.attached
 	p.attached = true // from now on a run exists, or will
-	s.enqueueStart(func(ctx context.Context) error {
+	s.enqueueStart(start{tell: func(ctx context.Context) error {
 		s.mu.Lock()
 		unfinished := s.plans[w.Seq] == p
 		s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Shard) startDispatch(p *plan) {
 		err := s.cfg.Engine.StartDispatch(ctx, *w)
 		s.cfg.Metrics.WorkflowStart("dispatch", err)
 		return err
-	})
+	}})
 }
 
 func (s *Shard) attach(ctx context.Context, w *DispatchWork, unmarked map[mailbox.Lane][]int) error {
@@ -119,10 +119,12 @@ func (s *Shard) attach(ctx context.Context, w *DispatchWork, unmarked map[mailbo
 }
 
 // startSlow tells the engine of a degraded lane: the dispatch's own run, if it
-// has one, or a LaneWorkflow in slow mode.
-func (s *Shard) startSlow(e *slowLane) func(context.Context) error {
+// has one, or a LaneWorkflow in slow mode. While the engine cannot be told, the
+// shard tries the chunks itself: an outage of the engine must not keep a lane
+// whose chunk only failed for a while.
+func (s *Shard) startSlow(e *slowLane) start {
 	w, dispatch := e.work, e.dispatch
-	return func(ctx context.Context) error {
+	tell := func(ctx context.Context) error {
 		if dispatch != nil {
 			return s.attach(ctx, dispatch, map[mailbox.Lane][]int{w.Lane: w.Chunks})
 		}
@@ -130,14 +132,29 @@ func (s *Shard) startSlow(e *slowLane) func(context.Context) error {
 		s.cfg.Metrics.WorkflowStart("slow", err)
 		return err
 	}
+	return start{tell: tell, self: func(ctx context.Context) error {
+		for _, c := range w.Chunks {
+			ref := mailbox.ChunkRef{Shard: w.Shard, Dispatch: w.Dispatch, Seq: w.Seq, Lane: w.Lane, Index: c}
+			if err := s.RetryChunk(ctx, ref, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// start is work for the engine.
+type start struct {
+	tell func(context.Context) error
+	self func(context.Context) error // what the shard does when the engine cannot be told; nil: nothing
 }
 
 // enqueueStart hands a start to the engine starters. A full queue means that
 // the engine is down: the start is dropped, because the obligation stands and
 // the claim time-out and the supervisor both come back to it.
-func (s *Shard) enqueueStart(f func(context.Context) error) {
+func (s *Shard) enqueueStart(st start) {
 	select {
-	case s.starts <- f:
+	case s.starts <- st:
 	default:
 		s.log.Warn("too many workflow starts wait for the engine; this one is left to the supervisor")
 	}
@@ -146,18 +163,19 @@ func (s *Shard) enqueueStart(f func(context.Context) error) {
 // engineStarter runs starts, each until the engine has taken it.
 func (s *Shard) engineStarter(ctx context.Context) {
 	for {
-		var f func(context.Context) error
+		var st start
 		select {
 		case <-ctx.Done():
 			return
-		case f = <-s.starts:
+		case st = <-s.starts:
 		}
 		wait := 200 * time.Millisecond
 		for try := range 8 {
-			call, cancel := context.WithTimeout(ctx, 10*time.Second)
-			err := f(call)
-			cancel()
+			err := bounded(ctx, st.tell)
 			if err == nil || ctx.Err() != nil {
+				break
+			}
+			if st.self != nil && bounded(ctx, st.self) == nil {
 				break
 			}
 			if try == 0 {
@@ -171,6 +189,13 @@ func (s *Shard) engineStarter(ctx context.Context) {
 			wait = min(2*wait, 5*time.Second)
 		}
 	}
+}
+
+// bounded calls f with little time.
+func bounded(ctx context.Context, f func(context.Context) error) error {
+	call, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return f(call)
 }
 
 // expansionLoop tries again to read audiences that were not readable. Each try

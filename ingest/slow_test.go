@@ -249,6 +249,7 @@ func TestManifestThatDoesNotFitIsRefused(t *testing.T) {
 	r := w.run()
 	first := w.send(w.group("g", 2, v))
 	await(t, "the fault", fault.Hit())
+	r.passed(4, w.oracle().end) // what was begun is durable by then
 	r.crash()
 	good := w.audiences.members(v)
 	w.version("g", 1, us...) // a version is immutable: this is damage

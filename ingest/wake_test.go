@@ -125,3 +125,24 @@ func TestClaimOfAnotherDispatchTakesNoTurn(t *testing.T) {
 	r.drained()
 	w.check()
 }
+
+// TestEngineDownStopsNoLane: a chunk that was degraded while the engine is down is
+// tried by the shard itself.
+func TestEngineDownStopsNoLane(t *testing.T) {
+	for name, size := range map[string]int{"Single": 1, "Large": 20} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 65)
+			w.engine.(*autoEngine).setDown(true)
+			w.options.WorkflowMinEntries = 20
+			v := w.version("g", 1, w.usersIn(size, 13)...)
+			fault := w.store.Inject(faulty.Fault{Op: faulty.Append, Mode: faulty.Hang, Match: faulty.Lane(13)})
+			r := w.run()
+			w.send(w.group("g", 2, v))
+			await(t, "the fault", fault.Hit())
+			w.until("its turn is over", func() bool { return r.Status(false).Slow == 1 })
+			fault.Heal()
+			r.drained()
+			w.check()
+		})
+	}
+}
