@@ -1,0 +1,3 @@
+// Package statev1 holds the generated types of rows that stores keep without
+// reading them: conversation heads, committed messages, membership versions.
+package statev1
