@@ -1,12 +1,15 @@
 package ingest_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/laneway/laneway/ingest"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/records"
 	"github.com/laneway/laneway/stores/faulty"
 )
 
@@ -140,4 +143,44 @@ func TestReplayOfEverythingWritesNothing(t *testing.T) {
 	for u, b := range w.check() {
 		require.Equal(t, string(visible[u]), string(b[:len(visible[u])]))
 	}
+}
+
+// spiedLog notes from where a new owner looks for epochs.
+type spiedLog struct {
+	*memLog
+	from int64
+}
+
+// Epochs implements ingest.Log.
+func (l *spiedLog) Epochs(ctx context.Context, from int64) ([]ingest.EpochMark, error) {
+	l.from = from
+	return l.memLog.Epochs(ctx, from)
+}
+
+// TestNewOwnerReadsNoEpochsAgain: the search for epochs does not begin at the last
+// boundary, which may lie a week of records back, but where the last owner was.
+func TestNewOwnerReadsNoEpochsAgain(t *testing.T) {
+	w := newWorld(t, 33)
+	r := w.run()
+	var last int64
+	for i := range uint64(200) {
+		last = w.send(single("ab", i+2, w.userIn(1)))
+	}
+	r.drained()
+	r.stop()
+	w.send(single("ab", 300, w.userIn(1)))
+	// A marker that nobody has read yet counts.
+	unread, err := w.log.AppendEpoch(t.Context(), records.Epoch{Epoch: 5, Token: mailbox.Token{5}})
+	require.NoError(t, err)
+	spy := &spiedLog{memLog: w.log}
+	c := w.config()
+	c.Log = spy
+	s, err := ingest.Open(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, last, spy.from)
+	require.Less(t, last, unread)
+	require.Equal(t, mailbox.Epoch(6), s.Ownership().Epoch)
+	r = w.runShard(s)
+	r.drained()
+	w.check()
 }

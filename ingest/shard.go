@@ -125,6 +125,11 @@ func (s *Shard) becomeOwner(ctx context.Context) (mailbox.ShardState, error) {
 			from = max(from, b.Offset)
 		}
 	}
+	// What an owner has read it has read without meeting a newer epoch, which would
+	// have ended it: a node that ran for a week does not read a week again.
+	if last, ok := s.bounds.Last(); ok && st.F.Epoch() == last.Epoch {
+		from = max(from, st.F.Offset())
+	}
 	marks, err := s.cfg.Log.Epochs(ctx, from)
 	if err != nil {
 		return st, fmt.Errorf("read the log's epochs: %w", err)
