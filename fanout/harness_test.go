@@ -293,6 +293,21 @@ func (r *dispatchReader) checkOrder() (repeated int) {
 	return repeated
 }
 
+// reaches waits until partitions are done up to some positions. A dispatch can be
+// read a moment before its position moves; stopped there, it would come again.
+func (h *harness) reaches(c *Coordinator, want map[int32]int64) {
+	h.t.Helper()
+	require.Eventually(h.t, func() bool {
+		got := c.Positions()
+		for p, at := range want {
+			if got[p] != at {
+				return false
+			}
+		}
+		return true
+	}, testTimeout, testPoll, "positions %v", want)
+}
+
 func (h *harness) committed() map[int32]int64 {
 	cl, err := broker.NewClient(h.client)
 	require.NoError(h.t, err)
