@@ -98,8 +98,8 @@ func (o *output) String() string {
 // startTimeout bounds a start, recovery included, on a busy machine.
 const startTimeout = 90 * time.Second
 
-// start starts the process and returns when it serves.
-func (n *nodeProcess) start() error {
+// launch starts the process.
+func (n *nodeProcess) launch() error {
 	cmd := exec.Command(n.args[0], n.args[1:]...)
 	out := newOutput("laneway at http://")
 	cmd.Stdout, cmd.Stderr = out, out
@@ -125,6 +125,17 @@ func (n *nodeProcess) start() error {
 		}
 		close(ended)
 	}()
+	return nil
+}
+
+// start starts the process and returns when it serves.
+func (n *nodeProcess) start() error {
+	if err := n.launch(); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	ended, out := n.ended, n.output
+	n.mu.Unlock()
 	timeout := time.NewTimer(startTimeout)
 	defer timeout.Stop()
 	select {

@@ -107,6 +107,7 @@ func soak(t *testing.T, seed uint64, length time.Duration) {
 	if t.Failed() {
 		return
 	}
+	t.Logf("goroutines after the load: %s", gauge(t, url, "go_goroutines"))
 	// What was told survives one more crash, and nothing of it changes.
 	if err := node.end(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -120,7 +121,7 @@ func soak(t *testing.T, seed uint64, length time.Duration) {
 	for _, r := range readers {
 		compareReader(t, r)
 	}
-	t.Logf("goroutines at the end: %s", gauge(t, url, "go_goroutines"))
+	t.Logf("goroutines of a new node: %s", gauge(t, url, "go_goroutines"))
 }
 
 // system starts Temporal and a node on ports that they keep, and returns where
@@ -205,11 +206,33 @@ func (f *faults) one() {
 			f.pause(300)
 			restart(syscall.SIGKILL)
 		}},
+		{"kill while it starts", 2, func() {
+			check(f.node.end(syscall.SIGKILL))
+			for range 1 + f.rng.IntN(3) {
+				check(f.node.launch())
+				f.pause(1200)
+				check(f.node.end(syscall.SIGKILL))
+			}
+			check(f.node.start())
+		}},
 		{"stop", 2, func() { restart(syscall.SIGTERM) }},
 		{"freeze", 3, func() { freeze(func(s syscall.Signal) { f.node.signal(s) }, 3000) }},
 		{"freeze for a turn", 1, func() { freeze(func(s syscall.Signal) { f.node.signal(s) }, 12000) }},
 		{"kill Temporal", 2, func() { f.temporal.kill(); f.pause(3000); check(f.temporal.start()) }},
 		{"freeze Temporal", 2, func() { freeze(f.temporal.signal, 5000) }},
+		{"stop while Temporal is frozen", 1, func() {
+			f.temporal.signal(syscall.SIGSTOP)
+			restart(syscall.SIGTERM)
+			f.pause(3000)
+			f.temporal.signal(syscall.SIGCONT)
+		}},
+		{"long without Temporal", 1, func() {
+			f.temporal.kill()
+			f.pause(5000)
+			freeze(func(s syscall.Signal) { f.node.signal(s) }, 6000)
+			f.pause(10000)
+			check(f.temporal.start())
+		}},
 		{"kill both", 1, func() {
 			f.temporal.kill()
 			restart(syscall.SIGKILL)
