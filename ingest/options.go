@@ -51,7 +51,8 @@ type Options struct {
 	// before an alert (default 30 s).
 	StallAlert time.Duration
 	// SlowAttach is how often an unfinished degraded chunk is handed to the
-	// engine again, in case its workflow is gone (default 60 s).
+	// engine again, in case its workflow is gone, and tried by the shard itself
+	// (default 60 s).
 	SlowAttach time.Duration
 }
 

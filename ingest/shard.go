@@ -227,6 +227,7 @@ func (s *Shard) Run(ctx context.Context) error {
 		g.Go(func() error { s.engineStarter(ctx); return nil })
 	}
 	g.Go(func() error { return s.superviseLoop(ctx) })
+	g.Go(func() error { return s.slowLoop(ctx) })
 	g.Go(func() error { return s.expansionLoop(ctx) })
 	g.Go(func() error {
 		<-ctx.Done()

@@ -15,6 +15,9 @@ import (
 // engineStarters is how many workflow starts may be under way at once.
 const engineStarters = 4
 
+// slowFailures is after how many failures the shard ends a pass over what is slow.
+const slowFailures = 4
+
 // slowLane is a degraded lane of a dispatch: the lane's worker went on, the
 // chunks are with the slow-retry queue. It holds no recipients.
 type slowLane struct {
@@ -132,15 +135,18 @@ func (s *Shard) startSlow(e *slowLane) start {
 		s.cfg.Metrics.WorkflowStart("slow", err)
 		return err
 	}
-	return start{tell: tell, self: func(ctx context.Context) error {
-		for _, c := range w.Chunks {
-			ref := mailbox.ChunkRef{Shard: w.Shard, Dispatch: w.Dispatch, Seq: w.Seq, Lane: w.Lane, Index: c}
-			if err := s.RetryChunk(ctx, ref, nil); err != nil {
-				return err
-			}
+	return start{tell: tell, self: func(ctx context.Context) error { return s.retrySlow(ctx, &w) }}
+}
+
+// retrySlow tries the chunks of a degraded lane.
+func (s *Shard) retrySlow(ctx context.Context, w *SlowChunks) error {
+	for _, c := range w.Chunks {
+		ref := mailbox.ChunkRef{Shard: w.Shard, Dispatch: w.Dispatch, Seq: w.Seq, Lane: w.Lane, Index: c}
+		if err := s.RetryChunk(ctx, ref, nil); err != nil {
+			return err
 		}
-		return nil
-	}}
+	}
+	return nil
 }
 
 // start is work for the engine.
@@ -213,6 +219,50 @@ func (s *Shard) expansionLoop(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// slowLoop tries what has been slow for long, whatever the engine says of it: one
+// that takes all work and has nobody to do it (its worker is gone) must not keep a
+// lane for ever.
+func (s *Shard) slowLoop(ctx context.Context) error {
+	tick := time.NewTicker(s.opts.SlowAttach)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		failed := 0
+		for _, w := range s.longSlow() {
+			if bounded(ctx, func(ctx context.Context) error { return s.retrySlow(ctx, &w) }) != nil {
+				failed++
+			}
+			if failed == slowFailures || ctx.Err() != nil {
+				break // the cause is still there
+			}
+		}
+	}
+}
+
+// longSlow returns the lanes that have been slow for longer than the engine is
+// given, the oldest first.
+func (s *Shard) longSlow() []SlowChunks {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var long []*slowLane
+	now := s.cfg.Now()
+	for _, e := range s.slow {
+		if now.Sub(e.since) >= s.opts.SlowAttach {
+			long = append(long, e)
+		}
+	}
+	slices.SortFunc(long, func(a, b *slowLane) int { return a.since.Compare(b.since) })
+	work := make([]SlowChunks, len(long))
+	for i, e := range long {
+		work[i] = e.work
+	}
+	return work
 }
 
 // superviseLoop looks after what may have been forgotten: degraded chunks whose

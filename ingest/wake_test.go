@@ -146,3 +146,18 @@ func TestEngineDownStopsNoLane(t *testing.T) {
 		})
 	}
 }
+
+// TestEngineWithoutAWorkerStopsNoLane: an engine that takes the slow retry and
+// never does it, because its worker is gone, keeps no lane.
+func TestEngineWithoutAWorkerStopsNoLane(t *testing.T) {
+	w := newWorld(t, 66)
+	w.engine = idleEngine{}
+	fault := w.store.Inject(faulty.Fault{Op: faulty.Append, Mode: faulty.Hang, Match: faulty.Lane(13)})
+	r := w.run()
+	w.send(single("s", 2, w.userIn(13)))
+	await(t, "the fault", fault.Hit())
+	w.until("its turn is over", func() bool { return r.Status(false).Slow == 1 })
+	fault.Heal()
+	r.drained()
+	w.check()
+}
