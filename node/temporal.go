@@ -15,7 +15,8 @@ import (
 // client, which the node closes when it stops.
 func (n *Node) ConnectTemporal(c client.Client) error {
 	w := workers.New(c, workers.Options{Logger: n.log.With("part", "temporal"), Pollers: workers.PollersFor(len(n.shards)), OnFatal: func(shard mailbox.Shard, err error) {
-		n.ready.waitFor("temporal", fmt.Sprintf("the Temporal worker of shard %d stopped: %v", shard, err))
+		// Under a key of its own: that Temporal answers brings no worker back.
+		n.ready.waitFor("worker", fmt.Sprintf("the Temporal worker of shard %d stopped: %v", shard, err))
 		n.log.Error("a Temporal worker stopped; large dispatches are appended by the shard itself", "shard", shard, "error", err)
 	}})
 	for i, s := range n.shards {
