@@ -58,7 +58,7 @@ func soak(t *testing.T, seed uint64, length time.Duration) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	node, temporal, url := system(t)
 	defer func() {
-		if t.Failed() {
+		if t.Failed() || os.Getenv("LANEWAY_TEST_LOG") != "" {
 			t.Logf("the node says:\n%s", node.tail())
 		}
 	}()
@@ -106,6 +106,9 @@ func soak(t *testing.T, seed uint64, length time.Duration) {
 	verify(t, url, m, readers)
 	if t.Failed() {
 		return
+	}
+	if os.Getenv("LANEWAY_TEST_LOG") != "" {
+		t.Logf("before the last kill the node says:\n%s", node.tail())
 	}
 	t.Logf("goroutines after the load: %s", gauge(t, url, "go_goroutines"))
 	// What was told survives one more crash, and nothing of it changes.
