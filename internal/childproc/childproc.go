@@ -30,7 +30,12 @@ type Process struct {
 // Start starts the command. The child gets a process group of its own: a
 // terminal's Ctrl-C reaches this process only, which then stops the child in
 // its turn.
-func Start(cmd *exec.Cmd) (*Process, error) {
+func Start(cmd *exec.Cmd) (*Process, error) { return StartNice(cmd, 0) }
+
+// StartNice starts the command with its priority lowered by so many steps, 0 to
+// 19: the processor goes to others first. It is lowered as far as the system
+// allows.
+func StartNice(cmd *exec.Cmd, nice int) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	setAttributes(cmd)
 	// Holders of the child's output that outlive it don't keep us waiting.
@@ -40,7 +45,13 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 		// Linux sends the parent-death signal when the thread that started the
 		// child ends, so that thread is kept for the child's life.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+		if nice == 0 {
+			defer runtime.UnlockOSThread()
+		} else {
+			// The child inherits the priority of the thread that starts it. A lowered
+			// thread is not given back: it ends with this goroutine.
+			lowerThread(nice)
+		}
 		err := cmd.Start()
 		started <- err
 		if err != nil {

@@ -115,6 +115,11 @@ func (o Options) startCLI(ctx context.Context, path string) (*Server, error) {
 	return s, nil
 }
 
+// serverNice lowers the local server's priority below the node's: on a small
+// machine a large dispatch's workflows must not take the processor from single
+// chats.
+const serverNice = 5
+
 // startChild starts the server's process, with its data directory locked: two
 // servers on one database would ruin it.
 func (o Options) startChild(cmd *exec.Cmd, stdout io.Writer) (*Server, error) {
@@ -142,7 +147,7 @@ func (o Options) startChild(cmd *exec.Cmd, stdout io.Writer) (*Server, error) {
 		}
 		cmd.Stderr = io.MultiWriter(s.log, file)
 	}
-	child, err := childproc.Start(cmd)
+	child, err := childproc.StartNice(cmd, serverNice)
 	if err != nil {
 		s.free()
 		return nil, err
