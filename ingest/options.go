@@ -29,7 +29,7 @@ type Options struct {
 	// tried one by one (default 2 s).
 	BatchTimeout time.Duration
 	// BatchEntries is about how many entries a hot-path batch holds (default
-	// 4,000).
+	// 8,000).
 	BatchEntries int
 	// Workers is how many hot-path batches may be under way at once (default 2).
 	Workers int
@@ -72,7 +72,7 @@ func (o Options) withDefaults() Options {
 	def(&o.ClaimTimeout, 5*time.Second)
 	def(&o.Turn, 30*time.Second)
 	def(&o.BatchTimeout, 2*time.Second)
-	num(&o.BatchEntries, 4000)
+	num(&o.BatchEntries, 8000)
 	num(&o.Workers, 2)
 	num(&o.MaxUnfinishedDispatches, 32)
 	num(&o.MaxPendingEntries, 400_000)

@@ -1,10 +1,13 @@
 package pebble
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -274,6 +277,7 @@ func (s *Store) stageBegin(sh *shard, w *pebble.Batch, b *mailbox.BeginBatch, st
 			return fmt.Errorf("begin dispatch %s of shard %d: %w", b.Progress[i].Dispatch, sh.n, err)
 		}
 	}
+	stageIndex(sh, w, staged)
 	for i := range b.Repeats {
 		r := &b.Repeats[i]
 		known := staged[r.Dispatch]
@@ -328,16 +332,28 @@ func (s *Store) stageProgress(sh *shard, w *pebble.Batch, p *mailbox.DispatchPro
 	appendProgressKey(op.Key[:0], sh.n, p.Seq, progressPartRow)
 	copy(op.Value, row)
 	_ = op.Finish()
-	if known == nil {
-		op = w.SetDeferred(1+4+len(p.Dispatch), 8)
-		appendDispatchKey(op.Key[:0], sh.n, p.Dispatch)
-		binary.BigEndian.PutUint64(op.Value, uint64(p.Seq))
-		_ = op.Finish()
-	}
 	fresh := *p
 	fresh.Marks = nil
 	staged[p.Dispatch] = newBegun(&fresh)
 	return nil
+}
+
+// stageIndex writes the index rows of a batch's dispatches, in key order and after
+// the progress rows, which are in key order too: the memtable finds the place of
+// the next key from that of the one before. One that is there already is written
+// again, the same.
+func stageIndex(sh *shard, w *pebble.Batch, staged map[mailbox.DispatchID]*begun) {
+	ids := make([]mailbox.DispatchID, 0, len(staged))
+	for id := range staged {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b mailbox.DispatchID) int { return bytes.Compare(a[:], b[:]) })
+	for _, id := range ids {
+		op := w.SetDeferred(1+4+len(id), 8)
+		appendDispatchKey(op.Key[:0], sh.n, id)
+		binary.BigEndian.PutUint64(op.Value, uint64(staged[id].seq))
+		_ = op.Finish()
+	}
 }
 
 func mergeSeen(w *pebble.Batch, n mailbox.Shard, seq mailbox.Seq, offset, at int64) {
@@ -372,7 +388,8 @@ func (s *Store) MarkChunks(ctx context.Context, own mailbox.Ownership, chunks []
 		marked[i] = mailbox.NewMarked(ref)
 	}
 	w := s.db.NewBatch()
-	for _, m := range staged {
+	inOrder := slices.SortedFunc(maps.Values(staged), func(a, b *marking) int { return cmp.Compare(a.of.seq, b.of.seq) })
+	for _, m := range inOrder {
 		if m.added == 0 {
 			continue
 		}
