@@ -75,23 +75,24 @@ func BenchmarkLargeDispatch(b *testing.B) {
 	g, users := importLarge(b, n)
 	var wall, direct, engine time.Duration
 	var rss, events, children float64
+	// The same chats flow on the idle node and beside the dispatch.
+	idleTouched := startProbesIn(b, n, 0, 48)
 	idle := startProbes(b, n)
 	idleP99, idleP50 := idle.measure(4 * time.Second)
+	idleTouched.stop()
 	var during, duringTouched []time.Duration
 	for i := 0; b.Loop(); i++ {
-		probes := startProbes(b, n)
-		touched := startProbesIn(b, n, 0, 48)
+		// Alone, as its baseline is.
 		began := time.Now()
-		r, err := n.Commits().Commit(b.Context(), conversation.CommitRequest{
-			Conversation: mailbox.Conversation(g), Kind: logv1.ConversationKind_CONVERSATION_KIND_GROUP, Sender: users[0], ClientMessageID: fmt.Sprint("large", i),
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		id := mailbox.NewDispatchID(mailbox.Conversation(g), r.ConversationSeq, r.MessageID, 0)
+		r, id := sendLarge(b, n, g, users[0], fmt.Sprint("alone", i))
 		rows := awaitDispatch(b, n, id)
 		wall += time.Since(began)
 		b.StopTimer()
+		// With single chats beside it.
+		probes := startProbes(b, n)
+		touched := startProbesIn(b, n, 0, 48)
+		_, beside := sendLarge(b, n, g, users[0], fmt.Sprint("beside", i))
+		awaitDispatch(b, n, beside)
 		rss = max(rss, residentMiB())
 		during = append(during, probes.stop()...)
 		duringTouched = append(duringTouched, touched.stop()...)
@@ -115,6 +116,17 @@ func BenchmarkLargeDispatch(b *testing.B) {
 	b.ReportMetric(children/per, "events/lanes")
 	b.ReportMetric(rss, "rss-MiB")
 	b.ReportMetric(0, "ns/op")
+}
+
+func sendLarge(b *testing.B, n *node.Node, g mailbox.Group, sender, clientMessageID string) (conversation.CommitResult, mailbox.DispatchID) {
+	b.Helper()
+	r, err := n.Commits().Commit(b.Context(), conversation.CommitRequest{
+		Conversation: mailbox.Conversation(g), Kind: logv1.ConversationKind_CONVERSATION_KIND_GROUP, Sender: sender, ClientMessageID: clientMessageID,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return r, mailbox.NewDispatchID(mailbox.Conversation(g), r.ConversationSeq, r.MessageID, 0)
 }
 
 func bareWrite(b *testing.B, r conversation.CommitResult, id mailbox.DispatchID, g mailbox.Group, users []string) time.Duration {
