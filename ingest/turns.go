@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -167,15 +166,33 @@ func (s *Shard) AppendLanes(ctx context.Context, d mailbox.DispatchID, seq mailb
 }
 
 func (s *Shard) appendLane(ctx context.Context, d mailbox.DispatchID, seq mailbox.Seq, lane mailbox.Lane) error {
-	for i := 0; ; i++ {
-		err := s.AppendChunk(ctx, mailbox.ChunkRef{Shard: s.cfg.Shard, Dispatch: d, Seq: seq, Lane: lane, Index: i}, false, nil)
-		if errors.Is(err, mailbox.ErrObligationUnknown) && i > 0 {
-			return nil // past the last chunk
-		}
-		if err != nil {
-			return err
+	ref := mailbox.ChunkRef{Shard: s.cfg.Shard, Dispatch: d, Seq: seq, Lane: lane}
+	chunks, err := s.laneChunks(ctx, ref)
+	for ; err == nil && ref.Index < chunks; ref.Index++ {
+		err = s.AppendChunk(ctx, ref, false, nil)
+	}
+	return err
+}
+
+// laneChunks returns how many chunks a lane of a dispatch has: at least 1, or an
+// error. While the dispatch is in its lane the store is not asked.
+func (s *Shard) laneChunks(ctx context.Context, ref mailbox.ChunkRef) (int, error) {
+	s.mu.Lock()
+	t := s.sched.Find(ref.Lane, ref.Seq)
+	s.mu.Unlock()
+	if t != nil {
+		return len(t.Work.(*lanePlan).ends), nil
+	}
+	p, err := s.progress(ctx, ref)
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range p.Manifest.Lanes {
+		if l.Lane == ref.Lane {
+			return l.Chunks, nil
 		}
 	}
+	return 1, nil // what chunk 0 is missing for, AppendChunk says
 }
 
 // RetryChunk appends a chunk outside the order of its lane: the slow-retry
