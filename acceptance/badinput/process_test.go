@@ -3,10 +3,8 @@ package badinput_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,22 +12,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/laneway/laneway/acceptance/command"
 )
 
-// built is the command, built once for all tests of a run.
-var built struct {
-	sync.Once
-	dir, path string
-	err       error
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { command.Main(m) }
 
 // binary returns the path of the laneway command. Tests with it start processes:
 // they are skipped in -short.
@@ -38,18 +25,7 @@ func binary(t *testing.T) string {
 	if testing.Short() {
 		t.Skip("starts processes: not in -short")
 	}
-	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "laneway-badinput-"); built.err != nil { //nolint:usetesting // it outlives the first test
-			return
-		}
-		built.path = filepath.Join(built.dir, "laneway")
-		out, err := exec.Command("go", "build", "-o", built.path, "github.com/laneway/laneway/cmd/laneway").CombinedOutput()
-		if err != nil {
-			built.err = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	require.NoError(t, built.err)
-	return built.path
+	return command.Path(t)
 }
 
 // process is a running command.

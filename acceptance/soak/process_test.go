@@ -6,47 +6,17 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/laneway/laneway/acceptance/command"
 	"github.com/laneway/laneway/internal/localtemporal"
 )
 
-var built struct {
-	sync.Once
-	dir, path string
-	err       error
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
-	}
-	os.Exit(code)
-}
-
-// binary returns the path of the laneway command, built once.
-func binary(t *testing.T) string {
-	t.Helper()
-	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "laneway-soak-"); built.err != nil { //nolint:usetesting // it outlives the first test
-			return
-		}
-		built.path = filepath.Join(built.dir, "laneway")
-		if out, err := exec.Command("go", "build", "-o", built.path, "github.com/laneway/laneway/cmd/laneway").CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return built.path
-}
+func TestMain(m *testing.M) { command.Main(m) }
 
 // nodeProcess is the node, which dies and comes back on the same data and the
 // same port.

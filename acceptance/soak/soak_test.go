@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/laneway/laneway/acceptance/command"
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 	"github.com/laneway/laneway/client"
 	"github.com/laneway/laneway/internal/freeport"
@@ -147,7 +148,7 @@ func system(t *testing.T) (*nodeProcess, *engine, string) {
 	t.Cleanup(func() { temporal.signal(syscall.SIGCONT); temporal.kill() })
 	listen := fmt.Sprintf("127.0.0.1:%d", ports[1])
 	node := &nodeProcess{t: t, args: []string{
-		binary(t), "serve", "--data-dir", filepath.Join(dir, "node"), "--listen", listen, "--shards", "2", "--outbox-partitions", "4",
+		command.Path(t), "serve", "--data-dir", filepath.Join(dir, "node"), "--listen", listen, "--shards", "2", "--outbox-partitions", "4",
 		"--temporal-address", fmt.Sprintf("127.0.0.1:%d", ports[0]), "--workflow-min-entries", "100", "--lane-child-min-entries", "20",
 		"--claim-timeout", "1s", "--turn", "4s",
 	}}
