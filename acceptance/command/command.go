@@ -35,7 +35,7 @@ func Path(tb testing.TB) string {
 			return
 		}
 		built.path = filepath.Join(built.dir, "laneway")
-		out, err := exec.Command("go", "build", "-o", built.path, "github.com/laneway/laneway/cmd/laneway").CombinedOutput() //nolint:gosec // into a folder made just now
+		out, err := exec.CommandContext(tb.Context(), "go", "build", "-o", built.path, "github.com/laneway/laneway/cmd/laneway").CombinedOutput() //nolint:gosec // into a folder made just now
 		if err != nil {
 			built.err = fmt.Errorf("%w: %s", err, out)
 		}
