@@ -9,6 +9,12 @@ OUT := .laneway
 TOOLS = $(shell scripts/tools.sh dir)
 # Flags for `laneway demo`, for example DEMO_FLAGS=--help
 DEMO_FLAGS ?=
+# The store of the demonstration: empty for the embedded one, or redis or cql for
+# a server of its own
+STORE ?=
+ifneq ($(filter-out redis cql,$(STORE)),)
+$(error STORE=$(STORE): use redis or cql, or leave it out for the embedded store)
+endif
 # Packages and flags for the tests: make test PKG=./watermark TEST_FLAGS='-run Takeover'
 PKG ?= ./...
 TEST_FLAGS ?=
@@ -29,17 +35,24 @@ build: ## Build bin/laneway
 	go build -o bin/laneway ./cmd/laneway
 
 .PHONY: demo
-demo: build ## Run the demonstration (DEMO_FLAGS=...)
+demo: build ## Run the demonstration (STORE=redis or STORE=cql on that store, DEMO_FLAGS=...)
+ifeq ($(STORE),)
 	bin/laneway demo --data $(OUT)/demo $(DEMO_FLAGS)
+else
+	@scripts/packages.sh $(STORE)
+	@rm -rf $(OUT)/demo-$(STORE) # the server starts empty, so the rest does
+	go run ./tools/storeserver $(STORE) -- bin/laneway demo --data $(OUT)/demo-$(STORE) $(DEMO_FLAGS)
+endif
 
 ##@ Test
 
 .PHONY: test
 test: ## Run every test against real servers (PKG=..., TEST_FLAGS=...)
+	@mkdir -p $(OUT)
 	@scripts/packages.sh
 	@scripts/tools.sh install gotestsum
 	@go run ./tools/testservers
-	@PKG='$(PKG)' $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- scripts/test.sh $(TEST_FLAGS)
+	@PKG='$(PKG)' $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg --jsonfile $(OUT)/test.json --raw-command -- scripts/test.sh $(TEST_FLAGS)
 
 .PHONY: test-short
 test-short: ## Run the tests that need no server, in under two minutes
@@ -48,16 +61,17 @@ test-short: ## Run the tests that need no server, in under two minutes
 
 .PHONY: test-race
 test-race: ## Run every test under the race detector, against real servers (PKG=..., TEST_FLAGS=...)
+	@mkdir -p $(OUT)
 	@scripts/packages.sh race
 	@scripts/tools.sh install gotestsum
 	@go run ./tools/testservers
-	@RACE=1 PKG='$(PKG)' $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg --raw-command -- scripts/test.sh $(TEST_FLAGS)
+	@RACE=1 PKG='$(PKG)' $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg --jsonfile $(OUT)/test.json --raw-command -- scripts/test.sh $(TEST_FLAGS)
 
 .PHONY: bench
 bench: ## Run the benchmarks and print their table (BENCH=..., BENCHTIME=...)
 	@mkdir -p $(OUT)
 	@go run ./tools/testservers
-	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -timeout 60m ./bench/ ./fanout/ 2>&1 | tee $(OUT)/bench.txt | grep -E '^(Benchmark|FAIL|ok|---|panic)'
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -timeout 60m -p 1 ./bench/ ./fanout/ ./stores/redis/ ./stores/scylla/ 2>&1 | tee $(OUT)/bench.txt | grep -E '^(Benchmark|FAIL|ok|---|panic)'
 	@go run ./tools/benchtable < $(OUT)/bench.txt
 
 ##@ Check and generate

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes sure that the programs that builds and tests need are there. Missing ones
 # are installed with apt-get where this runs as root; elsewhere they are named.
-# With the word race it includes what the race detector needs.
+# With the word race it includes what the race detector needs; with the word redis
+# or cql it is about that server alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,8 +11,13 @@ need() { # PROGRAM DEBIAN-PACKAGE
   if ! command -v "$1" >/dev/null; then missing+=("$2"); fi
 }
 
-need java default-jre-headless # the Kafka broker of the tests
-need mvn maven                 # fetches its jars
+if [ "${1:-}" != redis ]; then
+  need java default-jre-headless # the Kafka broker and the Cassandra of the tests
+  need mvn maven                 # fetches their jars
+fi
+if [ "${1:-}" != cql ]; then
+  need redis-server redis-server
+fi
 if [ "${1:-}" = race ]; then
   need "$(go env CC)" gcc # links its runtime, which is C
   need ld binutils
@@ -27,4 +33,15 @@ fi
 echo "installing ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
+# The tests start servers of their own: none is to run as a service.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  printf '#!/bin/sh\nexit 101\n' > "$policy"
+  chmod +x "$policy"
+  trap 'rm -f "$policy"' EXIT
+fi
 apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null </dev/null
+case " ${missing[*]} " in *" redis-server "*)
+  # Nor after the next boot.
+  if command -v systemctl >/dev/null; then systemctl disable -q redis-server || true; fi ;;
+esac

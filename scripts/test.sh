@@ -3,8 +3,8 @@
 # gotestsum. $PKG are the packages (default ./...); with RACE=1 they run under
 # the race detector; the arguments go to go test.
 #
-# Packages that start servers run one at a time, after the others: two brokers
-# and two measurements at once would tell nothing on a small machine.
+# Packages that start servers run after the others, two at a time, since they
+# mostly wait; whole systems and what they measure have the machine to themselves.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,7 +30,10 @@ servers=$(go list -test -f '{{if .ForTest}}{{$p := .ForTest}}{{range .Deps}}{{if
 others=$(comm -23 <(echo "$all" | sort) <(echo "$servers"))
 
 if [ -n "$others" ]; then run . "$@" $others; fi
-if [ -n "$servers" ]; then run . -p 1 "$@" $servers; fi
+systems=$(grep -E '/acceptance$' <<<"$servers" || true)
+servers=$(grep -vE '/acceptance$' <<<"$servers" || true)
+if [ -n "$systems" ]; then run . "$@" $systems; fi
+if [ -n "$servers" ]; then run . -p 2 "$@" $servers; fi
 # The nested modules have tests of their own.
 if [ "$pkg" = ./... ]; then
   for mod in $(git ls-files -co --exclude-standard '*/go.mod'); do

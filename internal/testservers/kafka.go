@@ -1,20 +1,16 @@
 package testservers
 
 import (
-	"bytes"
 	"context"
+	"embed"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"testing"
-	"text/template"
 	"time"
 
-	"github.com/laneway/laneway/internal/childproc"
 	"github.com/laneway/laneway/internal/freeport"
 )
 
@@ -23,24 +19,22 @@ const (
 	kafkaClusterID = "MkU3OEVBNTcwNTJENDM2Qg"
 	// kafkaReady is what the broker logs once it serves.
 	kafkaReady = "Kafka Server started"
-	// readyTimeout is long, for a busy machine.
-	readyTimeout = 2 * time.Minute
-	// fetchTimeout bounds the first fetch of the jars.
-	fetchTimeout = 10 * time.Minute
 	// kafkaStopGrace is how long a broker may take to shut down.
 	kafkaStopGrace = 30 * time.Second
 )
+
+//go:embed kafkadist
+var kafkadist embed.FS
 
 // Kafka is a single-node broker, with automatic topic creation off.
 type Kafka struct {
 	// Addr is the broker's HOST:PORT, the same over restarts.
 	Addr string
 
-	tb      testing.TB
-	dist    kafkaDist
-	dir     string
-	process *childproc.Process // the last one, which may have ended
-	log     *watchedLog
+	tb        testing.TB
+	classpath string
+	dir       string
+	daemon    daemon
 }
 
 // StartKafka starts a broker with no topics, and returns once it serves. It
@@ -50,35 +44,40 @@ func StartKafka(tb testing.TB) *Kafka {
 	skipShort(tb)
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
-	dist, err := FetchKafka(ctx)
-	if err != nil {
-		tb.Fatal(err)
+	classpath, err := FetchKafka(ctx, tb.Logf)
+	must(tb, err)
+	k := &Kafka{tb: tb, classpath: classpath, dir: tb.TempDir()}
+	k.daemon = daemon{
+		name: "kafka", ready: kafkaReady, grace: kafkaStopGrace,
+		command: func() *exec.Cmd { return k.java("-Xmx512m", "kafka.Kafka", k.config()) },
 	}
-	k := &Kafka{tb: tb, dist: kafkaDist{dist}, dir: tb.TempDir()}
-	if err := k.format(); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, k.format())
 	tb.Cleanup(k.Stop)
-	k.start()
+	must(tb, k.daemon.start(ctx))
 	return k
+}
+
+// FetchKafka makes sure that the cache holds a broker's jars (44 MB), and
+// returns their class path.
+func FetchKafka(ctx context.Context, logf Logf) (string, error) {
+	pom, err := kafkadist.ReadFile("kafkadist/pom.xml")
+	if err != nil {
+		return "", err
+	}
+	return fetchJars(ctx, "kafka", pom, logf)
 }
 
 // Kill ends the broker as kill -9 does, and waits for its end.
 func (k *Kafka) Kill() {
 	k.tb.Helper()
-	if err := k.process.Kill(); err != nil {
-		k.tb.Fatalf("kill kafka: %v", err)
-	}
+	must(k.tb, k.daemon.kill())
 }
 
 // Stop shuts the broker down. Stopping one that is down does nothing.
 func (k *Kafka) Stop() {
 	k.tb.Helper()
-	if k.process == nil {
-		return
-	}
-	if err := k.process.Stop(kafkaStopGrace); err != nil {
-		k.tb.Errorf("stop kafka: %v", err)
+	if err := k.daemon.stop(); err != nil {
+		k.tb.Error(err)
 	}
 }
 
@@ -86,12 +85,11 @@ func (k *Kafka) Stop() {
 // down first. It returns once the broker serves.
 func (k *Kafka) Restart() {
 	k.tb.Helper()
-	k.Stop()
-	k.start()
+	must(k.tb, k.daemon.restart(context.Background()))
 }
 
 // Pid is the broker's process id, for SIGSTOP and SIGCONT.
-func (k *Kafka) Pid() int { return k.process.Pid() }
+func (k *Kafka) Pid() int { return k.daemon.process.Pid() }
 
 // format lays the configuration and the empty storage.
 func (k *Kafka) format() error {
@@ -104,12 +102,7 @@ func (k *Kafka) format() error {
 		return err
 	}
 	k.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(client))
-	t, err := template.ParseFS(kafkadist, "kafkadist/server.properties.tmpl")
-	if err != nil {
-		return err
-	}
-	var conf bytes.Buffer
-	err = t.Execute(&conf, map[string]string{
+	err = writeTemplate(kafkadist, "kafkadist/server.properties.tmpl", k.config(), map[string]string{
 		"Addr":       k.Addr,
 		"Controller": net.JoinHostPort("127.0.0.1", strconv.Itoa(controller)),
 		"Data":       filepath.ToSlash(filepath.Join(k.dir, "data")),
@@ -117,7 +110,7 @@ func (k *Kafka) format() error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(k.config(), conf.Bytes(), 0o644); err != nil {
+	if err := writeTemplate(kafkadist, "kafkadist/log4j2.properties", k.log4j(), nil); err != nil {
 		return err
 	}
 	cmd := k.java("-Xmx128m", "kafka.tools.StorageTool", "format", "-t", kafkaClusterID, "-c", k.config())
@@ -127,72 +120,14 @@ func (k *Kafka) format() error {
 	return nil
 }
 
-// start starts the process and waits until it serves.
-func (k *Kafka) start() {
-	k.tb.Helper()
-	k.log = newWatchedLog(kafkaReady)
-	cmd := k.java("-Xmx512m", "kafka.Kafka", k.config())
-	cmd.Stdout, cmd.Stderr = k.log, k.log
-	process, err := childproc.Start(cmd)
-	if err != nil {
-		k.tb.Fatalf("kafka: %v", err)
-	}
-	k.process = process
-	t := time.NewTimer(readyTimeout)
-	defer t.Stop()
-	select {
-	case <-k.log.seen:
-	case <-process.Done():
-		k.tb.Fatalf("kafka ended at its start: %v\n%s", process.Err(), k.log)
-	case <-t.C:
-		k.tb.Fatalf("kafka isn't ready after %v\n%s", readyTimeout, k.log)
-	}
-}
-
 func (k *Kafka) config() string { return filepath.Join(k.dir, "server.properties") }
+func (k *Kafka) log4j() string  { return filepath.Join(k.dir, "log4j2.properties") }
 
 // java is a JVM that starts quickly: its second compiler never pays off in a
 // test.
 func (k *Kafka) java(heap string, args ...string) *exec.Cmd {
 	return exec.Command("java", append([]string{
 		heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.awt.headless=true",
-		"-Dlog4j2.configurationFile=" + k.dist.log4j(), "-cp", k.dist.classpath(),
+		"-Dlog4j2.configurationFile=" + k.log4j(), "-cp", k.classpath,
 	}, args...)...)
-}
-
-// watchedLog keeps the end of a server's output, and tells when a text appeared
-// in it.
-type watchedLog struct {
-	seen chan struct{}
-
-	mu   sync.Mutex
-	text []byte // what is looked for; nil once seen
-	buf  []byte
-}
-
-// logSize is how much output a failure shows at most.
-const logSize = 8 << 10
-
-func newWatchedLog(text string) *watchedLog {
-	return &watchedLog{seen: make(chan struct{}), text: []byte(text)}
-}
-
-func (l *watchedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.buf = append(l.buf, p...)
-	if l.text != nil && bytes.Contains(l.buf, l.text) {
-		l.text = nil
-		close(l.seen)
-	}
-	if len(l.buf) > 2*logSize {
-		l.buf = append([]byte(nil), l.buf[len(l.buf)-logSize:]...)
-	}
-	return len(p), nil
-}
-
-func (l *watchedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return string(l.buf)
 }

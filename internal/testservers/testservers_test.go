@@ -8,27 +8,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 func TestWatchedLog(t *testing.T) {
-	l := newWatchedLog("server started")
-	fmt.Fprint(l, "the server ")
-	select {
-	case <-l.seen:
-		t.Fatal("seen too early")
-	default:
+	l := &watchedLog{}
+	closed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
 	}
+	first := l.watch("server started")
+	fmt.Fprint(l, "the server ")
+	require.False(t, closed(first))
 	fmt.Fprint(l, "started\n")
-	<-l.seen
+	require.True(t, closed(first))
+	again := l.watch("server started")
 	for range 1000 {
 		fmt.Fprintf(l, "%0100d\n", 0)
 	}
+	require.False(t, closed(again), "what came before doesn't count")
 	fmt.Fprint(l, "server started again")
-	if n := len(l.String()); n > 3*logSize {
-		t.Errorf("it keeps %d bytes", n)
-	}
+	require.True(t, closed(again))
+	require.Less(t, len(l.String()), 3*logSize)
 }
 
 // TestKafkaKeepsRecordsOverAKill produces, kills the broker, and reads back

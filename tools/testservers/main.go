@@ -27,12 +27,16 @@ func main() {
 
 func run(ctx context.Context) error {
 	began := time.Now()
-	if _, err := testservers.FetchKafka(ctx); err != nil {
+	logf := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+	if _, err := testservers.FetchKafka(ctx, logf); err != nil {
+		return err
+	}
+	if _, err := testservers.FetchCassandra(ctx, logf); err != nil {
 		return err
 	}
 	printed := time.Now()
 	_, err := localtemporal.Build(ctx, localtemporal.Options{
-		Logf: func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+		Logf: logf,
 		Progress: func(p localtemporal.Progress) {
 			if time.Since(printed) >= every {
 				printed = time.Now()
