@@ -223,8 +223,13 @@ func EncodeEntry(e Entry) ([]byte, error) {
 
 // DecodeEntry reads a canonical entry. It accepts exactly what this package
 // writes: known fields, once each, in ascending order, nothing behind them.
-func DecodeEntry(b []byte) (Entry, error) {
+func DecodeEntry(b []byte) (Entry, error) { return DecodeEntryString(string(b)) }
+
+// DecodeEntryString is DecodeEntry for a string, of which the entry's own strings
+// are parts.
+func DecodeEntryString(text string) (Entry, error) {
 	var e Entry
+	b := []byte(text) // never written to, so that the compiler makes no copy
 	if len(b) == 0 || len(b) > maxEntryBytes {
 		return e, fmt.Errorf("%w: %d bytes", ErrInvalidEntry, len(b))
 	}
@@ -245,7 +250,7 @@ func DecodeEntry(b []byte) (Entry, error) {
 		last = num
 		seen++
 		b = b[n:]
-		n = e.consume(num, typ, b)
+		n = e.consume(num, typ, b, text[len(text)-len(b):])
 		if n < 0 {
 			return Entry{}, fmt.Errorf("%w: field %d", ErrInvalidEntry, num)
 		}
@@ -258,35 +263,37 @@ func DecodeEntry(b []byte) (Entry, error) {
 	return e, nil
 }
 
-// consume reads one field's value and returns its length, or a negative number.
-func (e *Entry) consume(num protowire.Number, typ protowire.Type, b []byte) int {
+// consume reads one field's value, which text has too, and returns its length, or
+// a negative number.
+func (e *Entry) consume(num protowire.Number, typ protowire.Type, b []byte, text string) int {
 	switch typ {
 	case protowire.BytesType:
 		v, n := protowire.ConsumeBytes(b)
 		if n < 0 || protowire.SizeBytes(len(v)) != n {
 			return -1
 		}
+		s := text[n-len(v) : n]
 		switch num {
 		case fieldTenant:
-			e.TenantID = string(v)
+			e.TenantID = s
 		case fieldDispatch:
 			if len(v) != len(e.DispatchID) {
 				return -1
 			}
 			copy(e.DispatchID[:], v)
 		case fieldConversation:
-			e.ConversationID = string(v)
+			e.ConversationID = s
 		case fieldMessage:
-			e.MessageID = string(v)
+			e.MessageID = s
 		case fieldSender:
-			e.SenderID = string(v)
+			e.SenderID = s
 		case fieldPayload:
 			if len(v) == 0 || len(v) > MaxPayloadBytes {
 				return -1
 			}
 			e.Payload = append([]byte(nil), v...)
 		case fieldUser:
-			e.UserID = string(v)
+			e.UserID = s
 		default:
 			return -1
 		}

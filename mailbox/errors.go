@@ -32,6 +32,17 @@ var (
 	// ErrDeploymentMismatch: a start with another shard count, outbox partition
 	// count or hash version than the store was made with.
 	ErrDeploymentMismatch = errors.New("deployment settings differ from the stored ones")
+	// ErrDispatchKnown: a dispatch to be begun as new is stored at another seq.
+	ErrDispatchKnown = errors.New("dispatch is known at another seq")
+	// ErrStoreRestarted: the store's server is not the one that this process
+	// began with; it may have lost its last writes. All ownership of the process
+	// has ended, and it has to start over (design 8.4).
+	ErrStoreRestarted = errors.New("the store's server restarted")
+	// ErrUnsafeStore: the store's server is not set up so that it can be relied
+	// on; nothing is written to it.
+	ErrUnsafeStore = errors.New("the store is not safe to use")
+	// ErrSchema: the store's schema is missing, too old or too new.
+	ErrSchema = errors.New("store schema does not fit")
 	// ErrNotFound: no such row.
 	ErrNotFound = errors.New("not found")
 	// ErrHeadMoved: the conversation head is not at the expected revision.
@@ -39,6 +50,10 @@ var (
 	// ErrOutcomeUnknown: a compare-and-set whose result could not be read back;
 	// the caller reads the state again and decides.
 	ErrOutcomeUnknown = errors.New("outcome of the write is unknown")
+	// ErrStoreUnavailable: the store's server cannot be reached, or refuses for a
+	// while (out of memory, loading). The same call may succeed later; what was
+	// written by this one is not known.
+	ErrStoreUnavailable = errors.New("store is unavailable")
 	// ErrStoreLocked: another process has the data directory open.
 	ErrStoreLocked = errors.New("data directory is in use")
 	// ErrStoreFailed: the store met a failure it cannot serve after (a full

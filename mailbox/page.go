@@ -1,5 +1,7 @@
 package mailbox
 
+import "slices"
+
 // PageLimits bound a page. Both are soft: a single event group is returned
 // whole whatever its size (design 3).
 type PageLimits struct {
@@ -59,6 +61,10 @@ type PageCutter struct {
 func NewPageCutter(limits PageLimits, upTo Seq) *PageCutter {
 	return &PageCutter{limits: limits, upTo: upTo}
 }
+
+// Grow makes room for n more entries, for a store that knows how many it will
+// offer.
+func (c *PageCutter) Grow(n int) { c.page.Entries = slices.Grow(c.page.Entries, n) }
 
 // Add offers the next entry and its encoded size. It returns false when the
 // page ended before this entry; the scan then stops and calls Finish.

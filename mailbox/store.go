@@ -76,10 +76,18 @@ type Bounds struct {
 	Gap  Seq // highest seq of the user's expired days
 }
 
-// Expired reports whether a cursor at after has missed entries.
-func (b Bounds) Expired(after Seq) bool {
-	return after < b.Gap || (b.Trim > 0 && after < b.Trim.Before())
+// Oldest is the lowest cursor that has missed nothing. A boundary at the first
+// offset of an epoch is such a cursor itself: no dispatch is there.
+func (b Bounds) Oldest() Seq {
+	trim := b.Trim
+	if before := trim.Before(); before > 0 {
+		trim = before
+	}
+	return max(b.Gap, trim)
 }
+
+// Expired reports whether a cursor at after has missed entries.
+func (b Bounds) Expired(after Seq) bool { return after < b.Oldest() }
 
 // MailboxStore holds the entries. Its semantics are design 3; every
 // implementation passes storetest.
@@ -192,6 +200,9 @@ type ShardState struct {
 	Address    string // where its API is served
 	LeaseUntil time.Time
 	Boundaries []Boundary // a cache for readers; the log is the truth
+	// Incarnation is what Store.Incarnation was when the ownership was made. If
+	// it is another one now, the store may have lost its tail since (design 8.4).
+	Incarnation string
 }
 
 // LaneWatermark is one lane's position as readers and operators see it.
@@ -244,14 +255,17 @@ type ShardStore interface {
 	// Begin makes a batch durable, or at least durable before any later write of
 	// this store is. A dispatch begun again with the same manifest changes
 	// nothing; with another one it is ErrManifestMismatch and nothing of the
-	// batch is written.
+	// batch is written. A dispatch that is stored at another seq is
+	// ErrDispatchKnown, again with nothing written: a caller that did not look it
+	// up does so and decides again.
 	Begin(ctx context.Context, own Ownership, b BeginBatch) error
 	// MarkChunks records durable chunks, checked against their manifests. All or
 	// nothing.
 	MarkChunks(ctx context.Context, own Ownership, chunks []Durable) ([]Marked, error)
 	// CommitWatermarks moves W from one state to the next by compare-and-set and
 	// sets each changed lane's floor to its W. F moves with it. It is durable
-	// when it returns. ErrWatermarkConflict when from is not the stored state.
+	// when it returns. ErrWatermarkConflict when W is neither from's nor, because
+	// the commit was made before, to's.
 	CommitWatermarks(ctx context.Context, own Ownership, from, to *Watermarks) error
 	// LaneWatermark returns a lane's durable position.
 	LaneWatermark(ctx context.Context, shard Shard, lane Lane) (LaneWatermark, error)
@@ -341,6 +355,37 @@ type MembershipStore interface {
 	LatestSlots(ctx context.Context, g Group, generation uint64, users []string) ([]DirectoryRow, error)
 }
 
+// CommitState says how far the outbox and the store agree, for the case that the
+// store comes back without its last writes (design 8.4). The zero value is a
+// store that no writer has used.
+type CommitState struct {
+	// Incarnation is that of the store in which the row was written.
+	Incarnation string
+	// Epoch is the commit epoch n that records carry, 0 until the first recovery.
+	Epoch uint64
+	// Raising is the epoch that a recovery in Incarnation is on its way to, 0 when
+	// none is. Until it is Epoch, nothing is committed, and Epoch, Positions and
+	// Markers are those of before.
+	Raising uint64
+	// Positions holds for every outbox partition an offset: what the records
+	// below it did to heads, versions and look-up rows was in the store before
+	// this row was.
+	Positions []int64
+	// Markers holds for every outbox partition the offset of Epoch's
+	// CommitEpochRecord; empty while there is none.
+	Markers []int64
+}
+
+// CommitStore holds the one CommitState row of a deployment.
+type CommitStore interface {
+	// LoadCommitState returns the row and its revision, 0 when there is none.
+	LoadCommitState(ctx context.Context) (st CommitState, revision uint64, err error)
+	// CompareAndSetCommitState writes the row as revision+1 if the stored revision
+	// is the given one, else returns ErrHeadMoved. It is as durable as a durable
+	// write of a head.
+	CompareAndSetCommitState(ctx context.Context, revision uint64, st CommitState) error
+}
+
 // Store is everything an implementation provides.
 type Store interface {
 	MailboxStore
@@ -348,6 +393,13 @@ type Store interface {
 	OutboxFenceStore
 	HeadStore
 	MembershipStore
+	CommitStore
+	Inventory
+
+	// Incarnation names the run of a server that may come back without its last
+	// acknowledged writes; a new run has a new name. It is empty for a store that
+	// loses nothing that it acknowledged.
+	Incarnation() string
 
 	// Healthy returns nil, or ErrStoreFailed with the cause.
 	Healthy() error

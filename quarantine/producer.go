@@ -69,16 +69,17 @@ func (p *Producer) Put(ctx context.Context, r Record) error {
 	return nil
 }
 
-// Retry publishes a record's value to where it was found: a new record with a
-// new position. ErrNotRetryable when that cannot help.
-func (p *Producer) Retry(ctx context.Context, r Record) error {
+// Retry publishes a record's value to where it was found: a new record, at the
+// offset that is returned. ErrNotRetryable when that cannot help.
+func (p *Producer) Retry(ctx context.Context, r Record) (int64, error) {
 	if err := r.Retryable(); err != nil {
-		return err
+		return 0, err
 	}
-	if err := p.produce(ctx, &kgo.Record{Topic: r.Topic, Partition: r.Partition, Value: r.Value}); err != nil {
-		return fmt.Errorf("retry the record of %s partition %d offset %d: %w", r.Topic, r.Partition, r.Offset, err)
+	again := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Value: r.Value}
+	if err := p.produce(ctx, again); err != nil {
+		return 0, fmt.Errorf("retry the record of %s partition %d offset %d: %w", r.Topic, r.Partition, r.Offset, err)
 	}
-	return nil
+	return again.Offset, nil
 }
 
 func (p *Producer) produce(ctx context.Context, r *kgo.Record) error {

@@ -56,7 +56,8 @@ func TestPutScanRetry(t *testing.T) {
 	require.Equal(t, large, got[1].Record.Value, "the largest record fits")
 	require.Equal(t, 1.0, testutil.ToFloat64(m.total.WithLabelValues("INVALID")))
 
-	require.NoError(t, p.Retry(testContext(t), got[0].Record))
+	_, err = p.Retry(testContext(t), got[0].Record)
+	require.NoError(t, err)
 	r, err := broker.NewReader(testContext(t), c, topics.Outbox, 1, 0)
 	require.NoError(t, err)
 	defer r.Close()
@@ -73,7 +74,8 @@ func TestDigestConflictCannotBeRetried(t *testing.T) {
 	require.ErrorIs(t, Record{Reason: records.DigestConflict, Value: []byte("x")}.Retryable(), ErrNotRetryable)
 	require.ErrorIs(t, Record{Reason: records.Invalid}.Retryable(), ErrNotRetryable)
 	require.NoError(t, Record{Reason: records.UnknownVersion, Value: []byte("x")}.Retryable())
-	require.ErrorIs(t, (&Producer{}).Retry(t.Context(), Record{Reason: records.DigestConflict}), ErrNotRetryable)
+	_, err := (&Producer{}).Retry(t.Context(), Record{Reason: records.DigestConflict})
+	require.ErrorIs(t, err, ErrNotRetryable)
 }
 
 func TestFromTakesOnlyCondemnedRecords(t *testing.T) {

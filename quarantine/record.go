@@ -24,8 +24,12 @@ const (
 	maxEncodedBytes = MaxValueBytes + 4096
 )
 
-// ErrNotRetryable: the record would end in quarantine again.
-var ErrNotRetryable = errors.New("record cannot be retried")
+var (
+	// ErrNotRetryable: the record would end in quarantine again.
+	ErrNotRetryable = errors.New("record cannot be retried")
+	// ErrUnknown: there is no record at the place, or not any more.
+	ErrUnknown = errors.New("no such record in quarantine")
+)
 
 // Record is one quarantined record.
 type Record struct {
@@ -59,6 +63,8 @@ func (r Record) Retryable() error {
 		return fmt.Errorf("%w: its dispatch_id belongs to another payload; send the message again under a new message_id", ErrNotRetryable)
 	case len(r.Value) == 0:
 		return fmt.Errorf("%w: it is empty", ErrNotRetryable)
+	case len(r.Value) >= MaxValueBytes:
+		return fmt.Errorf("%w: only its beginning may be kept here; read it from its source", ErrNotRetryable)
 	}
 	return nil
 }

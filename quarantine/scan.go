@@ -2,6 +2,7 @@ package quarantine
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/laneway/laneway/broker"
 )
@@ -13,6 +14,22 @@ type Entry struct {
 	Offset int64
 	Record Record
 	Err    error
+}
+
+// Get returns the entry at a place, or ErrUnknown.
+func Get(ctx context.Context, c broker.ClientConfig, topic string, offset int64) (Entry, error) {
+	var found *Entry
+	err := Scan(ctx, c, topic, offset, func(e Entry) bool {
+		found = &e
+		return false
+	})
+	if err != nil {
+		return Entry{}, err
+	}
+	if found == nil || offset < 0 || found.Offset != offset {
+		return Entry{}, fmt.Errorf("%w: offset %d", ErrUnknown, offset)
+	}
+	return *found, nil
 }
 
 // Scan calls f for the entries of the quarantine topic from an offset (negative:

@@ -73,6 +73,9 @@ func CheckOutbox(r *logv1.OutboxRecord, shards int) error {
 	if err := checkTime(r.GetCommittedAtMs(), maxCommittedAt); err != nil {
 		return err
 	}
+	if n := len(r.GetRequestDigest()); n != 0 && n != len(mailbox.Digest{}) {
+		return NewError(Invalid, nil, "request_digest has %d bytes, want %d or none", n, len(mailbox.Digest{}))
+	}
 	if err := checkAudience(r, shards); err != nil {
 		return err
 	}

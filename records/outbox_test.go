@@ -67,6 +67,7 @@ func TestOutboxRefusals(t *testing.T) {
 		"payload":                 {func(r *logv1.OutboxRecord) { r.Events[0].Payload = make([]byte, 1025) }, TooLarge},
 		"event kind":              {func(r *logv1.OutboxRecord) { r.Events[0].Kind = 5 }, Invalid},
 		"size":                    {func(r *logv1.OutboxRecord) { r.Body = make([]byte, MaxOutboxBytes) }, TooLarge},
+		"request digest":          {func(r *logv1.OutboxRecord) { r.RequestDigest = []byte{1} }, Invalid},
 		"change digest": {func(r *logv1.OutboxRecord) {
 			r.MembershipChange = &logv1.MembershipChange{GroupId: "g"}
 		}, Invalid},

@@ -80,10 +80,19 @@ func (c *Committer) Watch(lane mailbox.Lane) (changed <-chan struct{}, stop func
 	}
 }
 
-// Run commits until ctx ends or the ownership is lost, which it returns as
-// mailbox.ErrNotOwner or mailbox.ErrWatermarkConflict. Other failures of the
-// store are retried: W stays behind until it answers.
-func (c *Committer) Run(ctx context.Context) error {
+// EndsOwnership reports whether an error of a store ends the ownership of a
+// shard at once: the shard is not owned any more, or the store cannot be used by
+// this process again. Everything else may pass, and is tried again.
+func EndsOwnership(err error) bool {
+	return errors.Is(err, mailbox.ErrNotOwner) || errors.Is(err, mailbox.ErrStoreFailed) ||
+		errors.Is(err, mailbox.ErrStoreRestarted) || errors.Is(err, mailbox.ErrUnsafeStore)
+}
+
+// Run commits until ctx ends, the ownership ends ([EndsOwnership]), or W cannot be
+// read or is not what was last written (mailbox.ErrCorrupt,
+// mailbox.ErrWatermarkConflict). Other failures of the store are retried: W stays
+// behind until it answers, and each is told to failed.
+func (c *Committer) Run(ctx context.Context, failed func(error)) error {
 	const (
 		firstRetry = 50 * time.Millisecond
 		lastRetry  = 5 * time.Second
@@ -105,9 +114,10 @@ func (c *Committer) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if errors.Is(err, mailbox.ErrNotOwner) || errors.Is(err, mailbox.ErrWatermarkConflict) || errors.Is(err, mailbox.ErrStoreFailed) {
+			if EndsOwnership(err) || errors.Is(err, mailbox.ErrWatermarkConflict) || errors.Is(err, mailbox.ErrCorrupt) {
 				return err
 			}
+			failed(err)
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -157,7 +167,7 @@ func (c *Committer) commit(ctx context.Context) error {
 		}
 		st, loadErr := c.store.LoadShard(ctx, c.own.Shard)
 		if loadErr != nil {
-			return errors.Join(mailbox.ErrOutcomeUnknown, loadErr)
+			return fmt.Errorf("%w: %w", mailbox.ErrOutcomeUnknown, loadErr)
 		}
 		if st.Epoch != c.own.Epoch || st.Token != c.own.Token {
 			return mailbox.ErrNotOwner

@@ -6,5 +6,6 @@
 // store down as the end of a process does. Each fault counts its hits, tells of
 // the first, and is healed by a call; calls that hang in it then go on. Nothing
 // is random and nothing sleeps: a test decides what breaks and waits for the
-// event. Design: docs/design/11-testing.md.
+// event. A [Counting] store counts calls instead, and a [Run] is a store that may
+// come back without its last writes. Design: docs/design/11-testing.md.
 package faulty

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -94,6 +96,57 @@ func testAppend(t *testing.T, open Open) {
 		f.append(chunks...) // compares each receipt with its item
 		require.Len(f.t, f.page("u", 0, seq(99)).Entries, 20)
 		require.Empty(f.t, f.Store.AppendBatch(f.ctx, nil))
+	})
+	clause(t, open, "BatchIsItsItemsOneByOne", func(f *fixture) {
+		// One user's groups on three days, one of them expired, between others'.
+		var batch []mailbox.ChunkAppend
+		for i, age := range []time.Duration{0, 2 * day, 20 * day, day, 0} {
+			for _, id := range []string{"u", "v"} {
+				batch = append(batch, f.chunk(id, seq(int64(i+1)), Start.Add(-age), four))
+			}
+		}
+		f.append(batch...)
+		got := []mailbox.Page{f.page("u", seq(3), seq(99)), f.page("v", seq(3), seq(99))}
+		single := newFixture(f.t, open, retention)
+		for _, c := range batch {
+			single.append(c)
+		}
+		for i, id := range []string{"u", "v"} {
+			require.Equal(f.t, single.page(id, seq(3), seq(99)), got[i])
+			require.Len(f.t, got[i].Entries, 8)
+		}
+	})
+	clause(t, open, "SameGroupAppendedByManyAtOnceIsOne", func(f *fixture) {
+		var chunks []mailbox.ChunkAppend
+		for o := range int64(8) {
+			chunks = append(chunks, f.chunk("u", seq(o+1), Start.Add(-day*time.Duration(o%2)), four))
+		}
+		var wg sync.WaitGroup
+		results := make([][]mailbox.AppendResult, 6)
+		for i := range results {
+			wg.Go(func() { results[i] = f.Store.AppendBatch(f.ctx, chunks) })
+		}
+		wg.Wait()
+		for _, rs := range results {
+			for _, r := range rs {
+				require.NoError(f.t, r.Err)
+			}
+		}
+		require.Len(f.t, f.page("u", 0, seq(99)).Entries, 32)
+	})
+	clause(t, open, "LargestChunk", func(f *fixture) {
+		users := sameLane(f.t, mailbox.ChunkEntries)
+		c := f.chunk(users[0], seq(1), Start, one)
+		c.Recipients = nil
+		for _, id := range users {
+			c.Recipients = append(c.Recipients, mailbox.Recipient{User: id, Events: 1})
+		}
+		f.append(c)
+		f.append(c)
+		for i := 0; i < len(users); i += 97 {
+			require.Equal(f.t, []int64{1}, offsets(f.page(users[i], 0, seq(9))))
+		}
+		require.Equal(f.t, []int64{1}, offsets(f.page(users[len(users)-1], 0, seq(9))))
 	})
 	clause(t, open, "InvalidItemFailsAlone", func(f *fixture) {
 		good, bad := f.chunk("u", seq(1), Start, one), f.chunk("u", seq(2), Start, one)

@@ -246,7 +246,7 @@ func testMembership(t *testing.T, open Open) {
 	clause(t, open, "ImportOfManyMembersIsOneVersion", func(f *fixture) {
 		w := write(version(1, 1))
 		w.Directory = map[mailbox.Shard][]mailbox.DirectoryRow{}
-		for i := range uint32(20_000) {
+		for i := range uint32(f.fewer(20_000, 2_000)) {
 			n := mailbox.Shard(i % shards)
 			w.Directory[n] = append(w.Directory[n], mailbox.DirectoryRow{Slot: i + 1, User: fmt.Sprint("user", i), JoinSeq: 1})
 		}

@@ -71,6 +71,19 @@ func testOwnership(t *testing.T, open Open) {
 		require.Equal(f.t, "host:1", st.Address)
 		require.True(f.t, st.LeaseUntil.Equal(Start.Add(time.Minute)))
 	})
+	clause(t, open, "FenceKeepsTheStoresIncarnation", func(f *fixture) {
+		own := must(f, 1, 0, 0)
+		made := f.Store.Incarnation()
+		require.Equal(f.t, made, load(f).Incarnation)
+		require.NoError(f.t, f.Store.PutBoundary(f.ctx, own, mailbox.Boundary{Epoch: 1, Offset: 1}))
+		f.reopen()
+		require.Equal(f.t, made, f.Store.Incarnation(), "the server ran on")
+		require.Equal(f.t, made, load(f).Incarnation)
+		f.crash()
+		require.Equal(f.t, made, load(f).Incarnation, "of the time of the fence")
+		must(f, 2, 0, 0)
+		require.Equal(f.t, f.Store.Incarnation(), load(f).Incarnation)
+	})
 	clause(t, open, "EpochIsMaxOfStoreAndLogPlusOne", func(f *fixture) {
 		require.Equal(f.t, mailbox.Epoch(6), must(f, 1, 5, 0).Epoch, "the log is ahead")
 		require.Equal(f.t, mailbox.Epoch(7), must(f, 2, 3, 0).Epoch, "the store is ahead")
@@ -240,6 +253,21 @@ func testWatermark(t *testing.T, open Open) {
 		b := advanced(zero, seq(6), map[mailbox.Lane]mailbox.Seq{1: seq(6)})
 		require.ErrorIs(f.t, f.Store.CommitWatermarks(f.ctx, own, &zero, &b), mailbox.ErrWatermarkConflict)
 		require.Equal(f.t, a, load(f))
+	})
+	clause(t, open, "RepeatedCommitIsOneCommit", func(f *fixture) {
+		own := f.own(0, 1)
+		zero := load(f)
+		a := advanced(zero, seq(5), map[mailbox.Lane]mailbox.Seq{0: seq(5), 9: seq(4)})
+		b := advanced(a, seq(7), map[mailbox.Lane]mailbox.Seq{0: seq(7)})
+		for range 2 {
+			require.NoError(f.t, f.Store.CommitWatermarks(f.ctx, own, &zero, &a), "the first answer may have been lost")
+			require.Equal(f.t, a, load(f))
+		}
+		require.NoError(f.t, f.Store.CommitWatermarks(f.ctx, own, &a, &b))
+		require.ErrorIs(f.t, f.Store.CommitWatermarks(f.ctx, own, &zero, &a), mailbox.ErrWatermarkConflict, "W has moved on since")
+		require.Equal(f.t, b, load(f))
+		part := advanced(zero, seq(7), map[mailbox.Lane]mailbox.Seq{0: seq(7)})
+		require.ErrorIs(f.t, f.Store.CommitWatermarks(f.ctx, own, &zero, &part), mailbox.ErrWatermarkConflict, "another lane moved: it is not this commit that stands")
 	})
 	clause(t, open, "NeverGoesBackwards", func(f *fixture) {
 		own := f.own(0, 1)

@@ -61,6 +61,19 @@ func sameProgress(f *fixture, want mailbox.DispatchProgress, got *mailbox.Dispat
 	require.Equal(f.t, want, g)
 }
 
+// nothingBegun checks that a refused Begin wrote neither its other dispatch nor
+// the conversation's fence nor the frontier.
+func (f *fixture) nothingBegun(n mailbox.Shard, fresh mailbox.DispatchProgress, name string) {
+	f.t.Helper()
+	require.Nil(f.t, f.lookup(n, fresh.Dispatch), name)
+	rows, err := f.Store.LoadFences(f.ctx, n, []mailbox.Conversation{conversation})
+	require.NoError(f.t, err)
+	require.Empty(f.t, rows, name)
+	st, err := f.Store.LoadShard(f.ctx, n)
+	require.NoError(f.t, err)
+	require.Zero(f.t, st.F, name)
+}
+
 func testProgress(t *testing.T, open Open) {
 	clause(t, open, "UnknownDispatchesAreNilInTheOrderAsked", func(f *fixture) {
 		own := f.own(0, 1)
@@ -109,7 +122,6 @@ func testProgress(t *testing.T, open Open) {
 			"audience":       func(p *mailbox.DispatchProgress) { p.Manifest.Audience[0]++ },
 			"entries":        func(p *mailbox.DispatchProgress) { p.Manifest.Entries++ },
 			"entry version":  func(p *mailbox.DispatchProgress) { p.Manifest.EntryVersion++ },
-			"seq":            func(p *mailbox.DispatchProgress) { p.Seq++ },
 			"payload digest": func(p *mailbox.DispatchProgress) { p.PayloadDigest[0]++ },
 		} {
 			other := p
@@ -121,17 +133,44 @@ func testProgress(t *testing.T, open Open) {
 				Frontier: seq(77),
 			})
 			require.ErrorIs(f.t, err, mailbox.ErrManifestMismatch, name)
-			require.Nil(f.t, f.lookup(0, fresh.Dispatch), name)
-			rows, err := f.Store.LoadFences(f.ctx, 0, []mailbox.Conversation{conversation})
-			require.NoError(f.t, err)
-			require.Empty(f.t, rows, name)
-			st, err := f.Store.LoadShard(f.ctx, 0)
-			require.NoError(f.t, err)
-			require.Zero(f.t, st.F, name)
+			f.nothingBegun(0, fresh, name)
 			_, err = f.Store.MarkChunks(f.ctx, own, []mailbox.Durable{durable(0, fresh, 1, 0)})
 			require.ErrorIs(f.t, err, mailbox.ErrUnknownChunk, name)
 		}
 		sameProgress(f, p, f.lookup(0, p.Dispatch))
+	})
+	clause(t, open, "DispatchKnownAtAnotherSeqIsRefusedAndNothingIsWritten", func(f *fixture) {
+		own := f.own(0, 1)
+		p := progressOf(seq(5), lanes(3, 2))
+		f.begin(own, p)
+		unexpanded := func(p *mailbox.DispatchProgress) {
+			p.Unexpanded, p.Manifest = true, mailbox.Manifest{}
+		}
+		for name, alter := range map[string]func(p *mailbox.DispatchProgress){
+			"later":              func(p *mailbox.DispatchProgress) { p.Seq = seq(9) },
+			"earlier":            func(p *mailbox.DispatchProgress) { p.Seq = seq(2) },
+			"of the next epoch":  func(p *mailbox.DispatchProgress) { p.Seq = seqAt(2, 9) },
+			"unexpanded":         func(p *mailbox.DispatchProgress) { p.Seq = seq(9); unexpanded(p) },
+			"with other content": func(p *mailbox.DispatchProgress) { p.Seq = seq(9); p.Manifest.Entries++ },
+		} {
+			again := p
+			alter(&again)
+			fresh := progressOf(seq(50), lanes(1, 1))
+			err := f.Store.Begin(f.ctx, own, mailbox.BeginBatch{
+				Fences:   []mailbox.FenceRow{{Conversation: conversation, Base: 3}},
+				Progress: []mailbox.DispatchProgress{fresh, again},
+				Frontier: seq(77),
+			})
+			require.ErrorIs(f.t, err, mailbox.ErrDispatchKnown, name)
+			f.nothingBegun(0, fresh, name)
+		}
+		sameProgress(f, p, f.lookup(0, p.Dispatch))
+		var seqs []mailbox.Seq
+		require.NoError(f.t, f.Store.ScanProgress(f.ctx, 0, 0, func(p *mailbox.DispatchProgress) bool {
+			seqs = append(seqs, p.Seq)
+			return true
+		}))
+		require.Equal(f.t, []mailbox.Seq{seq(5)}, seqs, "the index by offset names it once")
 	})
 	clause(t, open, "UnexpandedThenExpanded", func(f *fixture) {
 		own := f.own(0, 1)
@@ -172,6 +211,20 @@ func testProgress(t *testing.T, open Open) {
 		sameProgress(f, p, f.lookup(0, p.Dispatch))
 		f.reopen()
 		sameProgress(f, p, f.lookup(0, p.Dispatch))
+	})
+	clause(t, open, "KeptByDefault", func(f *fixture) {
+		own := f.own(0, 1)
+		p := progressOf(seq(1), lanes(3, 1))
+		f.begin(own, p)
+		_, err := f.Store.MarkChunks(f.ctx, own, []mailbox.Durable{durable(0, p, 3, 0)})
+		require.NoError(f.t, err)
+		f.clock.Add(400 * day)
+		if f.Expire != nil {
+			require.NoError(f.t, f.Expire())
+		}
+		f.reopen()
+		sameProgress(f, p, f.lookup(0, p.Dispatch))
+		require.True(f.t, f.lookup(0, p.Dispatch).Complete())
 	})
 	clause(t, open, "DispatchForNobodyIsCompleteAtOnce", func(f *fixture) {
 		own := f.own(0, 1)

@@ -190,12 +190,85 @@ func testRetention(t *testing.T, open Open) {
 		require.NoError(f.t, err)
 		require.Equal(f.t, mailbox.Bounds{Trim: seq(3), Gap: seq(5)}, b)
 	})
-	clause(t, open, "EveryDayOfTheLongestRetentionIsServed", func(f *fixture) {
-		want := []int64{}
-		for i := range retention + 1 {
-			f.append(f.chunk("u", seq(int64(i)), Start.Add(-day*time.Duration(retention-i)), one))
-			want = append(want, int64(i))
-		}
-		require.Equal(f.t, want, offsets(f.page("u", 0, seq(99))), fmt.Sprint("from day ", Today-retention))
+	clause(t, open, "DaysAreUTC", func(f *fixture) {
+		midnight := Start.Truncate(day)
+		f.append(f.chunk("u", seq(1), midnight.Add(-time.Millisecond), one), f.chunk("u", seq(2), midnight, one), f.chunk("u", seq(3), midnight.Add(day-time.Millisecond), one))
+		f.clock.Add(endOfToday.Sub(Start) - day - time.Millisecond)
+		require.Len(f.t, f.page("u", 0, seq(9)).Entries, 3)
+		f.clock.Add(time.Millisecond)
+		require.Equal(f.t, seq(1), gap(f, "u"), "the day before")
+		f.clock.Add(day - time.Millisecond)
+		require.Equal(f.t, []int64{2, 3}, offsets(f.page("u", seq(1), seq(9))))
+		f.clock.Add(time.Millisecond)
+		require.Equal(f.t, seq(3), gap(f, "u"))
 	})
+	clause(t, open, "ReplayAfterTheDayExpiredLandsInTheSamePlace", func(f *fixture) {
+		c := f.chunk("u", seq(5), Start, four)
+		f.append(c)
+		f.append(f.chunk("u", seq(6), Start.Add(day), one))
+		f.clock.Add(endOfToday.Sub(Start))
+		for range 2 {
+			f.append(c)
+			require.Equal(f.t, seq(5), gap(f, "u"))
+			expired(f, seq(4))
+			require.Equal(f.t, []int64{6}, offsets(f.page("u", seq(5), seq(9))))
+			drop(f)
+		}
+	})
+	clause(t, open, "BoundariesHaveNoTTL", func(f *fixture) {
+		f.put("u", 5, one)
+		f.put("v", 5, one)
+		require.NoError(f.t, f.Store.TruncateBefore(f.ctx, user("v"), seq(4)))
+		p := mailbox.Place(user("u"), shards)
+		for range 3 {
+			f.clock.Add(100 * day)
+			drop(f)
+			f.reopen()
+			require.Equal(f.t, seq(5), gap(f, "u"))
+			expired(f, seq(4))
+			b, err := f.Store.UserBounds(f.ctx, user("v"))
+			require.NoError(f.t, err)
+			require.Equal(f.t, mailbox.Bounds{Trim: seq(4), Gap: seq(5)}, b)
+			w, err := f.Store.LaneWatermark(f.ctx, p.Shard, p.Lane)
+			require.NoError(f.t, err)
+			require.GreaterOrEqual(f.t, w.TTLFrontier, seq(5))
+		}
+	})
+	clause(t, open, "NewDayOfAnOldMailbox", func(f *fixture) {
+		// A user who was away for longer than the retention, again and again.
+		for i := range int64(5) {
+			f.put("u", i+1, four)
+			require.Equal(f.t, seq(i), max(gap(f, "u"), seq(0)))
+			require.Len(f.t, f.page("u", seq(i), seq(99)).Entries, 4)
+			f.clock.Add((retention + 2) * day)
+			if i%2 == 0 {
+				drop(f)
+			}
+		}
+	})
+	for _, days := range []int{mailbox.MinRetentionDays, retention, mailbox.MaxRetentionDays} {
+		clauseOf(t, open, days, fmt.Sprintf("EveryDayOf%dDaysOfRetentionIsServed", days), func(f *fixture) {
+			want := []int64{}
+			// The days that are live, and that of a record up to an hour ahead.
+			for i := range days + 2 {
+				f.append(f.chunk("u", seq(int64(i)), Start.Add(-day*time.Duration(days-i)), one))
+				want = append(want, int64(i))
+			}
+			for range 2 {
+				require.Equal(f.t, want, offsets(f.page("u", 0, seq(99))), fmt.Sprint("from day ", Today-mailbox.Day(days)))
+				f.reopen()
+			}
+			f.append(f.chunk("u", seq(99), Start.Add(-day*time.Duration(days+1)), one))
+			require.Equal(f.t, seq(99), gap(f, "u"), "a day longer ago")
+			for i := range int64(days) {
+				f.clock.Add(day)
+				require.Equal(f.t, seq(99), gap(f, "u"))
+				f.append(f.chunk("u", seq(200+i), f.clock.Now(), one))
+				drop(f)
+			}
+			require.Len(f.t, f.page("u", seq(99), seq(999)).Entries, days)
+			f.clock.Add(2 * day)
+			require.Equal(f.t, seq(200), gap(f, "u"), "the first day of the loop")
+		})
+	}
 }

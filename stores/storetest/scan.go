@@ -104,6 +104,44 @@ func testScan(t *testing.T, open Open) {
 			require.Len(f.t, p.Entries, 1)
 		}
 	})
+	clause(t, open, "PageIsAsLongAsTheLimitsAllow", func(f *fixture) {
+		const groups = mailbox.MaxPageItems/4 + 1
+		var chunks []mailbox.ChunkAppend
+		for o := range int64(groups) {
+			chunks = append(chunks, f.chunk("u", seq(o+1), Start.Add(-day*time.Duration(o%2)), four))
+		}
+		f.append(chunks...)
+		size := chunks[0].Template.GroupSize(chunks[0].Recipients[0])
+		for _, c := range []struct {
+			limits mailbox.PageLimits
+			want   int
+		}{
+			{mailbox.PageLimits{}, mailbox.DefaultPageItems},
+			{mailbox.PageLimits{MaxItems: 1 << 30, MaxBytes: 1 << 40}, mailbox.MaxPageItems},
+			{mailbox.PageLimits{MaxItems: 43}, 40},
+			{mailbox.PageLimits{MaxItems: 44}, 44},
+			{mailbox.PageLimits{MaxItems: 45}, 44},
+			{mailbox.PageLimits{MaxItems: 2000, MaxBytes: 7 * size}, 28},
+			{mailbox.PageLimits{MaxItems: 2000, MaxBytes: 7*size - 1}, 24},
+			{mailbox.PageLimits{MaxItems: 2000, MaxBytes: 8*size - 1}, 28},
+		} {
+			p, err := f.scan("u", 0, seq(groups+5), c.limits)
+			require.NoError(f.t, err)
+			require.Len(f.t, p.Entries, c.want, "%+v", c.limits)
+			require.Equal(f.t, seq(int64(c.want/4)), p.CoveredThrough)
+			require.False(f.t, p.Complete)
+		}
+		p, err := f.scan("u", seq(1), seq(groups+5), mailbox.PageLimits{MaxItems: mailbox.MaxPageItems})
+		require.NoError(f.t, err)
+		require.Len(f.t, p.Entries, 4*(groups-1))
+		require.Equal(f.t, mailbox.Page{Entries: p.Entries, CoveredThrough: seq(groups + 5), Complete: true}, p, "the limit is met exactly")
+	})
+	clause(t, open, "NothingBetweenIsAnEmptyPage", func(f *fixture) {
+		f.put("u", 5, one)
+		require.Equal(f.t, mailbox.Page{CoveredThrough: seq(5), Complete: true}, f.page("u", seq(5), seq(5)))
+		require.Equal(f.t, mailbox.Page{CoveredThrough: seq(3), Complete: true}, f.page("u", seq(8), seq(3)), "a cursor ahead of upTo")
+		require.Equal(f.t, mailbox.Page{Complete: true}, f.page("u", 0, 0))
+	})
 	clause(t, open, "DaysThatOverlapInSeqAreMerged", func(f *fixture) {
 		// Created on alternating days, so that no day is a seq range of its own.
 		ages := []time.Duration{0, 2 * day, day, 5 * day}
@@ -208,6 +246,45 @@ func testTruncate(t *testing.T, open Open) {
 		b, err := f.Store.UserBounds(f.ctx, user("u"))
 		require.NoError(f.t, err)
 		require.Equal(f.t, seq(7), b.Trim)
+	})
+	clause(t, open, "TrimDuringScansIsReported", func(f *fixture) {
+		// Every page from the beginning is whole or refused: what a trim hides in the
+		// middle of a scan is never taken for an end or a hole.
+		const groups = 40
+		var chunks []mailbox.ChunkAppend
+		for o := range int64(groups) {
+			chunks = append(chunks, f.chunk("u", seq(o+1), Start.Add(-day*time.Duration(o%3)), four))
+		}
+		f.append(chunks...)
+		done := make(chan error, 1)
+		go func() {
+			for o := range int64(groups) {
+				if err := f.Store.TruncateBefore(f.ctx, user("u"), seq(o+2)); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+		after := int64(0)
+		for running := true; running; {
+			select {
+			case err := <-done:
+				require.NoError(f.t, err)
+				running = false
+			default:
+			}
+			p, err := f.scan("u", seq(after), seq(groups), mailbox.PageLimits{})
+			if err != nil {
+				require.ErrorIs(f.t, err, mailbox.ErrCursorExpired)
+				b, err := f.Store.UserBounds(f.ctx, user("u"))
+				require.NoError(f.t, err)
+				after = b.Oldest().Offset()
+				continue
+			}
+			require.Len(f.t, p.Entries, 4*(groups-int(after)))
+		}
+		require.Empty(f.t, f.page("u", seq(groups), seq(groups+9)).Entries)
 	})
 	clause(t, open, "ManyEntriesOnManyDays", func(f *fixture) {
 		var chunks []mailbox.ChunkAppend

@@ -40,6 +40,17 @@ type Subject struct {
 	Crash func() mailbox.Store
 	// Expire, if not nil, drops the days that have expired.
 	Expire func() error
+	// Slow says that a call takes milliseconds: tests that prove more by making
+	// more calls make fewer.
+	Slow bool
+}
+
+// fewer returns n, or what a slow store can do in the time.
+func (s *Subject) fewer(n, slow int) int {
+	if s.Slow {
+		return slow
+	}
+	return n
 }
 
 // Open opens an empty store.
@@ -63,6 +74,8 @@ func Run(t *testing.T, open Open) {
 		{"Fences", testFences},
 		{"Heads", testHeads},
 		{"Membership", testMembership},
+		{"CommitState", testCommitState},
+		{"Inventory", testInventory},
 		{"Model", testModel},
 	} {
 		t.Run(g.name, func(t *testing.T) { g.run(t, open) })
@@ -77,8 +90,10 @@ type Clock struct {
 	jump time.Duration
 }
 
-// Start is noon of day Today.
-var Start = time.Date(2026, 3, 10, 12, 0, 0, 0, time.UTC)
+// Start is noon of day Today, which is tomorrow: some stores also expire by the
+// clock of their server, so that the suite's must never be behind the real time.
+// No day that is live by a clock at or after Start can expire while a test runs.
+var Start = time.Now().UTC().Truncate(day).Add(day + day/2)
 
 // Today is the day of Start.
 var Today = mailbox.DayOf(Start.UnixMilli())
@@ -139,11 +154,11 @@ type fixture struct {
 	clock *Clock
 }
 
-func newFixture(t *testing.T, open Open) *fixture {
+func newFixture(t *testing.T, open Open, retentionDays int) *fixture {
 	t.Helper()
 	clock := NewClock()
 	f := &fixture{t: t, ctx: t.Context(), clock: clock}
-	f.Subject = open(t, Config{ShardCount: shards, RetentionDays: retention, Now: clock.Now})
+	f.Subject = open(t, Config{ShardCount: shards, RetentionDays: retentionDays, Now: clock.Now})
 	return f
 }
 
@@ -164,7 +179,14 @@ func (f *fixture) crash() {
 
 // clause runs one named test on a store of its own.
 func clause(t *testing.T, open Open, name string, run func(f *fixture)) {
-	t.Run(name, func(t *testing.T) { run(newFixture(t, open)) })
+	t.Helper()
+	clauseOf(t, open, retention, name, run)
+}
+
+// clauseOf is clause with another retention.
+func clauseOf(t *testing.T, open Open, retentionDays int, name string, run func(f *fixture)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { run(newFixture(t, open, retentionDays)) })
 }
 
 // seq returns a position of epoch 1.
