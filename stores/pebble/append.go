@@ -21,15 +21,11 @@ func (s *Store) AppendBatch(ctx context.Context, chunks []mailbox.ChunkAppend) [
 	defer s.leave()
 	size, valid := 0, 0
 	for i := range chunks {
-		n, err := s.checkChunk(&chunks[i])
-		if err == nil && (i == 0 || len(chunks[i].Recipients) >= checkPlacementFrom) {
-			err = s.checkPlacement(&chunks[i])
-		}
-		if err != nil {
+		if err := chunks[i].CheckSampled(i, s.opts.ShardCount); err != nil {
 			results[i].Err = fmt.Errorf("append %s: %w", chunks[i].Ref, err)
 			continue
 		}
-		size += n
+		size += batchBytes(&chunks[i])
 		valid++
 	}
 	if valid == 0 {
@@ -65,72 +61,22 @@ func failAll(results []mailbox.AppendResult, err error) []mailbox.AppendResult {
 	return results
 }
 
-// checkChunk refuses what must never be written and returns an upper bound of
-// the item's bytes in a batch.
-func (s *Store) checkChunk(c *mailbox.ChunkAppend) (int, error) {
+// batchBytes is an upper bound of the bytes of a chunk in a batch.
+func batchBytes(c *mailbox.ChunkAppend) int {
 	t := c.Template
-	if t == nil {
-		return 0, fmt.Errorf("%w: no template", mailbox.ErrInvalidEntry)
-	}
-	if t.Seq != c.Ref.Seq || t.DispatchID != c.Ref.Dispatch {
-		return 0, fmt.Errorf("%w: the template is of dispatch %s at %s", mailbox.ErrInvalidEntry, t.DispatchID, t.Seq)
-	}
-	if t.Seq.Epoch() == 0 {
-		return 0, fmt.Errorf("%w: seq %s is before every epoch", mailbox.ErrSeqRange, t.Seq)
-	}
-	if c.Ref.Lane >= mailbox.LaneCount {
-		return 0, fmt.Errorf("pebble: lane %d: lanes are 0 to %d", c.Ref.Lane, mailbox.LaneCount-1)
-	}
-	if err := s.checkShard(c.Ref.Shard); err != nil {
-		return 0, err
-	}
-	if err := mailbox.CheckID("tenant_id", t.TenantID); err != nil {
-		return 0, err
-	}
 	var perEvent [8]int
-	group := 0
 	for i := range t.Events() {
 		perEvent[i] = t.Size(i, "")
-		group += perEvent[i] + mailbox.MaxIDBytes + 1
 	}
 	key := entryKeyHead + len(t.TenantID) + 2 + entryKeyTail + 2*binary.MaxVarintLen32 + 1
-	size, known := 2*64, uint8(1<<t.Events()-1)
+	size := 2 * 64
 	for i := range c.Recipients {
 		r := &c.Recipients[i]
-		if err := mailbox.CheckID("user_id", r.User); err != nil {
-			return 0, err
-		}
-		if r.Events == 0 || r.Events&^known != 0 {
-			return 0, fmt.Errorf("%w: a recipient with events %08b of a dispatch with %d", mailbox.ErrInvalidEntry, r.Events, t.Events())
-		}
-		if group > mailbox.MaxGroupBytes {
-			if n := t.GroupSize(*r); n > mailbox.MaxGroupBytes {
-				return 0, fmt.Errorf("%w: the event group of a recipient has %d bytes, at most %d are allowed", mailbox.ErrGroupTooLarge, n, mailbox.MaxGroupBytes)
-			}
-		}
 		for e := r.Events; e != 0; e &= e - 1 {
 			size += key + perEvent[bits.TrailingZeros8(e)] + 2*len(r.User) + 2
 		}
 	}
-	return size, nil
-}
-
-// checkPlacementFrom: the placement hash costs as much as encoding an entry, so
-// that it is checked for the first chunk of a batch and for larger ones.
-const checkPlacementFrom = 32
-
-// checkPlacement refuses chunks of another shard or lane than their users': W of
-// the users' lane would pass entries that are not there. One recipient stands
-// for all, because they were placed by the same code.
-func (s *Store) checkPlacement(c *mailbox.ChunkAppend) error {
-	if len(c.Recipients) == 0 {
-		return nil
-	}
-	p := mailbox.Place(mailbox.User{Tenant: c.Template.TenantID, ID: c.Recipients[0].User}, s.opts.ShardCount)
-	if p.Shard != c.Ref.Shard || p.Lane != c.Ref.Lane {
-		return fmt.Errorf("pebble: a recipient belongs to shard %d lane %d, not to the chunk's", p.Shard, p.Lane)
-	}
-	return nil
+	return size
 }
 
 // appender writes items into a batch.

@@ -3,7 +3,6 @@
 package pebble
 
 import (
-	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -13,59 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/stores/storetest"
 )
 
 // The benchmarks compare AppendBatch with a bare Pebble batch that sets the same
 // keys and values, made before the clock starts, on the same file system. ns/op
 // is per entry.
 
-type benchShape struct {
-	name       string
-	chunks     int // per batch
-	recipients int // per chunk
-	users      int
-}
-
-var benchShapes = []benchShape{
-	{"single", 512, 2, 100_000},
-	{"large", 1, 2000, 100_000},
-}
-
-// benchBatches returns the batches of a shape, each at positions of its own.
-func benchBatches(b *testing.B, shape benchShape, n int) [][]mailbox.ChunkAppend {
-	b.Helper()
-	byLane := map[mailbox.Placement][]string{}
-	for i := range shape.users {
-		u := mailbox.User{Tenant: "tenant-1", ID: fmt.Sprintf("user-%08d", i)}
-		p := mailbox.Place(u, 1)
-		byLane[p] = append(byLane[p], u.ID)
-	}
-	out := make([][]mailbox.ChunkAppend, n)
-	offset := int64(0)
-	next := map[mailbox.Placement]int{}
-	for i := range out {
-		for range shape.chunks {
-			offset++
-			p := mailbox.Placement{Lane: mailbox.Lane(offset % mailbox.LaneCount)}
-			seq, err := mailbox.NewSeq(1, offset)
-			require.NoError(b, err)
-			c := mailbox.Conversation{Tenant: "tenant-1", ID: fmt.Sprintf("conversation-%06d", offset%5000)}
-			id := mailbox.NewDispatchID(c, uint64(offset), "m", 0)
-			t, err := mailbox.NewTemplate(mailbox.EntryVersion, mailbox.Header{
-				TenantID: c.Tenant, Seq: seq, DispatchID: id, ConversationID: c.ID, ConversationSeq: uint64(offset),
-				MessageID: fmt.Sprintf("message-%012d", offset), SenderID: "user-00000001", CreatedAt: time.Now().UnixMilli(),
-			}, []mailbox.Event{{Type: mailbox.EventMessage}})
-			require.NoError(b, err)
-			a := mailbox.ChunkAppend{Ref: mailbox.ChunkRef{Shard: p.Shard, Lane: p.Lane, Dispatch: id, Seq: seq}, Template: t}
-			users := byLane[p]
-			for range shape.recipients {
-				a.Recipients = append(a.Recipients, mailbox.Recipient{User: users[next[p]%len(users)], Events: 1})
-				next[p]++
-			}
-			out[i] = append(out[i], a)
-		}
-	}
-	return out
+var loads = []storetest.Load{
+	{Name: "single", Chunks: 512, Recipients: 2, Users: 100_000},
+	{Name: "large", Chunks: 1, Recipients: 2000, Users: 100_000},
 }
 
 // reportCPU adds the processor time of the whole process: on a busy machine it
@@ -82,13 +38,13 @@ func reportCPU(b *testing.B) func() {
 }
 
 func BenchmarkAppendBatch(b *testing.B) {
-	for _, shape := range benchShapes {
-		per := shape.chunks * shape.recipients
-		b.Run(shape.name+"/store", func(b *testing.B) {
+	for _, load := range loads {
+		per := load.Entries()
+		b.Run(load.Name+"/store", func(b *testing.B) {
 			s, err := Open(Options{Dir: b.TempDir(), ShardCount: 1, ExpireEvery: -1})
 			require.NoError(b, err)
 			defer func() { require.NoError(b, s.Close()) }()
-			batches := benchBatches(b, shape, b.N/per+1)
+			batches := load.Batches(b, b.N/per+1)
 			b.ReportAllocs()
 			defer reportCPU(b)()
 			b.ResetTimer()
@@ -100,7 +56,7 @@ func BenchmarkAppendBatch(b *testing.B) {
 				}
 			}
 		})
-		b.Run(shape.name+"/bare", func(b *testing.B) {
+		b.Run(load.Name+"/bare", func(b *testing.B) {
 			o, err := Options{Dir: b.TempDir(), ShardCount: 1}.withDefaults()
 			require.NoError(b, err)
 			s := &Store{opts: o}
@@ -109,7 +65,7 @@ func BenchmarkAppendBatch(b *testing.B) {
 			defer func() { require.NoError(b, db.Close()) }()
 			type kv struct{ k, v []byte }
 			var rows [][]kv
-			for _, chunks := range benchBatches(b, shape, b.N/per+1) {
+			for _, chunks := range load.Batches(b, b.N/per+1) {
 				var batch []kv
 				for _, c := range chunks {
 					for _, r := range c.Recipients {
@@ -143,14 +99,14 @@ func BenchmarkAppendBatch(b *testing.B) {
 // owner does with the store: look up, begin, append, mark, commit. ns/op is per
 // entry, two entries a dispatch.
 func BenchmarkPipeline(b *testing.B) {
-	shape := benchShapes[0]
+	load := loads[0]
 	s, err := Open(Options{Dir: b.TempDir(), ShardCount: 1, ExpireEvery: -1})
 	require.NoError(b, err)
 	defer func() { require.NoError(b, s.Close()) }()
 	ctx := b.Context()
 	own, err := s.Fence(ctx, mailbox.FenceRequest{Token: mailbox.Token{1}, Owner: "n", Lease: 24 * time.Hour})
 	require.NoError(b, err)
-	batches := benchBatches(b, shape, b.N/(shape.chunks*shape.recipients)+1)
+	batches := load.Batches(b, b.N/load.Entries()+1)
 	record := make([]byte, 300)
 	var w mailbox.Watermarks
 	b.ReportAllocs()

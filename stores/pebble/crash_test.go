@@ -280,7 +280,7 @@ func TestCrashDuringRemoval(t *testing.T) {
 		require.NoError(t, err)
 		upTo, err := mailbox.NewSeq(1, n)
 		require.NoError(t, err)
-		from := max(b.Gap, b.Trim.Before())
+		from := b.Oldest()
 		page, err := copied.RangeScan(t.Context(), mailbox.Scan{User: u, After: from, UpTo: upTo})
 		require.NoError(t, err)
 		missing := int64(n) - int64(len(page.Entries)/2)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/stores/rows"
 )
 
 // LoadFences implements mailbox.ShardStore.
@@ -29,22 +30,22 @@ func (s *Store) LoadOutboxFences(ctx context.Context, partition int32, cs []mail
 
 // PutOutboxFences implements mailbox.OutboxFenceStore. It syncs: the decision
 // must stand before the dispatches made by it are produced (design 5.3).
-func (s *Store) PutOutboxFences(ctx context.Context, partition int32, rows []mailbox.FenceRow) error {
+func (s *Store) PutOutboxFences(ctx context.Context, partition int32, fences []mailbox.FenceRow) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.leave()
-	for i := range rows {
-		if err := rows[i].Conversation.Check(); err != nil {
+	for i := range fences {
+		if err := fences[i].Conversation.Check(); err != nil {
 			return err
 		}
 	}
-	if len(rows) == 0 {
+	if len(fences) == 0 {
 		return nil
 	}
 	b := s.db.NewBatch()
-	for i := range rows {
-		_ = b.Set(fenceKey(tableOutboxFence, uint32(partition), rows[i].Conversation), encodeFence(&rows[i]), nil)
+	for i := range fences {
+		_ = b.Set(fenceKey(tableOutboxFence, uint32(partition), fences[i].Conversation), rows.EncodeFence(&fences[i]), nil)
 	}
 	return s.commit(b, true)
 }
@@ -60,7 +61,7 @@ func (s *Store) loadFences(table byte, n uint32, cs []mailbox.Conversation) ([]m
 			continue
 		}
 		f := mailbox.FenceRow{Conversation: c}
-		if err := decodeFence(row, &f); err != nil {
+		if err := rows.DecodeFence(row, &f); err != nil {
 			return nil, err
 		}
 		out = append(out, f)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/stores/rows"
 )
 
 // stripes are locks by conversation. A durable compare-and-set holds its stripe
@@ -41,13 +42,7 @@ func (s *Store) head(c mailbox.Conversation) ([]byte, uint64, error) {
 	if err != nil || row == nil {
 		return nil, 0, err
 	}
-	r := readRow("head", row)
-	revision := r.u64()
-	data := r.take(len(r.b))
-	if err := r.end(); err != nil {
-		return nil, 0, err
-	}
-	return data, revision, nil
+	return rows.DecodeHead(row)
 }
 
 // CompareAndSetHead implements mailbox.HeadStore. The head's bytes are opaque
@@ -72,11 +67,9 @@ func (s *Store) CompareAndSetHead(ctx context.Context, c mailbox.Conversation, r
 	if stored != revision {
 		return fmt.Errorf("%w: it is at revision %d, not %d", mailbox.ErrHeadMoved, stored, revision)
 	}
-	row := newRow(8 + len(data))
-	row.u64(revision + 1)
-	row.raw(data)
+	row := rows.EncodeHead(revision+1, data)
 	b := s.db.NewBatch()
-	_ = b.Set(conversationKey(tableHead, c), row.b, nil)
+	_ = b.Set(conversationKey(tableHead, c), row, nil)
 	if durable {
 		_ = b.Set(conversationKey(tablePending, c), nil, nil)
 	} else {

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/stores/rows"
 )
 
 // Inspect returns what a store's directory was made for, and changes nothing in
@@ -42,7 +43,7 @@ func Inspect(dir string) (d mailbox.Deployment, ok bool, err error) {
 		return d, false, corrupt("pebble: read "+dir, err)
 	}
 	defer func() { err = errors.Join(err, closer.Close()) }()
-	d, err = decodeDeployment(row)
+	d, err = rows.DecodeDeployment(row)
 	return d, err == nil, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/stores/rows"
 )
 
 func genID(t *rapid.T, label string) string {
@@ -81,27 +82,27 @@ func TestDaysSortAsNumbers(t *testing.T) {
 // than they are long.
 func FuzzRows(f *testing.F) {
 	p := mailbox.DispatchProgress{Manifest: mailbox.Manifest{Lanes: []mailbox.LaneChunks{{Lane: 3, Users: 9, Chunks: 2}}}, Record: []byte("r")}
-	f.Add(encodeProgress(&p))
-	f.Add(encodeFence(&mailbox.FenceRow{Base: 1, Seen: []mailbox.FenceSeen{{Epoch: 2, Offset: 3}}}))
-	f.Add(encodeOwnership(&mailbox.ShardState{Epoch: 2, Owner: "n", Boundaries: []mailbox.Boundary{{Epoch: 1, Offset: 2}}}))
-	f.Add(encodeWatermarks(&mailbox.Watermarks{}))
+	f.Add(rows.EncodeProgress(&p))
+	f.Add(rows.EncodeFence(&mailbox.FenceRow{Base: 1, Seen: []mailbox.FenceSeen{{Epoch: 2, Offset: 3}}}))
+	f.Add(rows.EncodeOwnership(&mailbox.ShardState{Epoch: 2, Owner: "n", Boundaries: []mailbox.Boundary{{Epoch: 1, Offset: 2}}}))
+	f.Add(rows.EncodeWatermarks(&mailbox.Watermarks{}))
 	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p mailbox.DispatchProgress
-		if decodeProgress(b, &p) == nil {
+		if rows.DecodeProgress(b, &p) == nil {
 			n := p.Manifest.Chunks()
-			_, _ = decodeMarks(b, n%1000)
+			_, _ = rows.DecodeMarks(b, n%1000)
 			var again mailbox.DispatchProgress
-			require.NoError(t, decodeProgress(encodeProgress(&p), &again))
+			require.NoError(t, rows.DecodeProgress(rows.EncodeProgress(&p), &again))
 			require.True(t, p.Manifest.Equal(&again.Manifest))
 		}
 		var st mailbox.ShardState
-		_ = decodeOwnership(b, &st)
+		_ = rows.DecodeOwnership(b, &st)
 		var w mailbox.Watermarks
-		_ = decodeWatermarks(b, &w)
+		_ = rows.DecodeWatermarks(b, &w)
 		var fence mailbox.FenceRow
-		_ = decodeFence(b, &fence)
-		_, _ = decodeDeployment(b)
+		_ = rows.DecodeFence(b, &fence)
+		_, _ = rows.DecodeDeployment(b)
 		var m laneMax
 		_ = m.decode(b)
 		_, _ = entrySeq(b)

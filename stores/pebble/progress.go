@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/stores/rows"
 )
 
 // unfinished caches what marking needs of begun dispatches. It holds at most
@@ -22,17 +23,14 @@ type unfinished map[mailbox.DispatchID]*begun
 const unfinishedLimit = 1 << 16
 
 type begun struct {
-	seq        mailbox.Seq
-	digest     mailbox.Digest
-	unexpanded bool
-	manifest   mailbox.Manifest
-	marks      mailbox.ChunkSet
-	missing    int // chunks not marked
+	mailbox.BegunDispatch
+	marks   mailbox.ChunkSet
+	missing int // chunks not marked
 }
 
 func newBegun(p *mailbox.DispatchProgress) *begun {
-	g := &begun{seq: p.Seq, digest: p.PayloadDigest, unexpanded: p.Unexpanded, manifest: p.Manifest}
-	n := g.manifest.Chunks()
+	g := &begun{BegunDispatch: mailbox.BegunDispatch{Seq: p.Seq, PayloadDigest: p.PayloadDigest, Unexpanded: p.Unexpanded, Manifest: p.Manifest}}
+	n := g.Manifest.Chunks()
 	g.marks = mailbox.NewChunkSet(n)
 	for i := range n {
 		if p.Marks.Has(i) {
@@ -45,7 +43,7 @@ func newBegun(p *mailbox.DispatchProgress) *begun {
 }
 
 func (u unfinished) put(id mailbox.DispatchID, g *begun) {
-	if !g.unexpanded && g.missing == 0 {
+	if !g.Unexpanded && g.missing == 0 {
 		delete(u, id)
 		return
 	}
@@ -148,7 +146,7 @@ func (s *Store) scanProgress(lower, upper []byte, f func(*mailbox.DispatchProgre
 				return false, nil
 			}
 			p = &mailbox.DispatchProgress{Seq: seq}
-			return true, decodeProgress(value, p)
+			return true, rows.DecodeProgress(value, p)
 		}
 		if p == nil || p.Seq != seq {
 			return false, fmt.Errorf("%w: progress at %s has no first row", mailbox.ErrCorrupt, seq)
@@ -170,7 +168,7 @@ func decodeProgressPart(p *mailbox.DispatchProgress, part byte, value []byte) (e
 		p.LastOffset = max(p.LastOffset, int64(binary.BigEndian.Uint64(value)))
 		p.LastSeen = max(p.LastSeen, int64(binary.BigEndian.Uint64(value[8:])))
 	case progressPartMarks:
-		p.Marks, err = decodeMarks(value, p.Manifest.Chunks())
+		p.Marks, err = rows.DecodeMarks(value, p.Manifest.Chunks())
 	default:
 		err = fmt.Errorf("%w: progress part %d at %s", mailbox.ErrCorrupt, part, p.Seq)
 	}
@@ -243,6 +241,9 @@ func (s *Store) Begin(ctx context.Context, own mailbox.Ownership, b mailbox.Begi
 		return err
 	}
 	defer sh.ownership.RUnlock()
+	if err := s.readAhead(sh, b.Progress); err != nil {
+		return err
+	}
 	sh.begin.Lock()
 	defer sh.begin.Unlock()
 	w := s.db.NewBatch()
@@ -264,13 +265,42 @@ func (s *Store) Begin(ctx context.Context, own mailbox.Ownership, b mailbox.Begi
 	return nil
 }
 
+// readAhead looks the dispatches of a Begin up outside the lock that marks need
+// too, when the filter cannot say that they are new.
+func (s *Store) readAhead(sh *shard, ps []mailbox.DispatchProgress) error {
+	sh.begin.Lock()
+	sure, begins := sh.filter.loaded && !sh.filter.full, sh.begins
+	var ids []mailbox.DispatchID
+	for i := range ps {
+		if sure {
+			break
+		}
+		if _, no := sh.absent[ps[i].Dispatch]; !no && sh.unfinished[ps[i].Dispatch] == nil {
+			ids = append(ids, ps[i].Dispatch)
+		}
+	}
+	sh.begin.Unlock()
+	if len(ids) == 0 {
+		return nil
+	}
+	found := make([]*mailbox.DispatchProgress, len(ids))
+	for i, id := range ids {
+		var err error
+		if found[i], err = s.lookup(sh.n, id); err != nil {
+			return err
+		}
+	}
+	sh.missed(begins, ids, found)
+	return nil
+}
+
 func (s *Store) stageBegin(sh *shard, w *pebble.Batch, b *mailbox.BeginBatch, staged map[mailbox.DispatchID]*begun) error {
 	for i := range b.Fences {
 		f := &b.Fences[i]
 		if err := f.Conversation.Check(); err != nil {
 			return err
 		}
-		_ = w.Set(fenceKey(tableFence, uint32(sh.n), f.Conversation), encodeFence(f), nil)
+		_ = w.Set(fenceKey(tableFence, uint32(sh.n), f.Conversation), rows.EncodeFence(f), nil)
 	}
 	for i := range b.Progress {
 		if err := s.stageProgress(sh, w, &b.Progress[i], staged); err != nil {
@@ -287,7 +317,7 @@ func (s *Store) stageBegin(sh *shard, w *pebble.Batch, b *mailbox.BeginBatch, st
 				return err
 			}
 		}
-		if known == nil || known.seq != r.Seq {
+		if known == nil || known.Seq != r.Seq {
 			return fmt.Errorf("begin: a repeat of dispatch %s at %s: %w", r.Dispatch, r.Seq, mailbox.ErrNotFound)
 		}
 		mergeSeen(w, sh.n, r.Seq, r.Offset, r.SeenAt)
@@ -312,22 +342,11 @@ func (s *Store) stageProgress(sh *shard, w *pebble.Batch, p *mailbox.DispatchPro
 		}
 	}
 	if known != nil {
-		switch {
-		case known.seq != p.Seq:
-			return fmt.Errorf("%w: it began at %s, not at %s", mailbox.ErrManifestMismatch, known.seq, p.Seq)
-		case known.digest != p.PayloadDigest:
-			return fmt.Errorf("%w: it began with payload digest %s", mailbox.ErrManifestMismatch, known.digest)
-		case p.Unexpanded:
-			return nil // what is known is as good or better
-		case !known.unexpanded:
-			if !known.manifest.Equal(&p.Manifest) {
-				return fmt.Errorf("%w: it began with %d entries in %d chunks, now %d in %d", mailbox.ErrManifestMismatch,
-					known.manifest.Entries, known.manifest.Chunks(), p.Manifest.Entries, p.Manifest.Chunks())
-			}
-			return nil
+		if same, err := known.Again(p); err != nil || same {
+			return err
 		}
 	}
-	row := encodeProgress(p)
+	row := rows.EncodeProgress(p)
 	op := w.SetDeferred(1+4+8+1, len(row))
 	appendProgressKey(op.Key[:0], sh.n, p.Seq, progressPartRow)
 	copy(op.Value, row)
@@ -351,7 +370,7 @@ func stageIndex(sh *shard, w *pebble.Batch, staged map[mailbox.DispatchID]*begun
 	for _, id := range ids {
 		op := w.SetDeferred(1+4+len(id), 8)
 		appendDispatchKey(op.Key[:0], sh.n, id)
-		binary.BigEndian.PutUint64(op.Value, uint64(staged[id].seq))
+		binary.BigEndian.PutUint64(op.Value, uint64(staged[id].Seq))
 		_ = op.Finish()
 	}
 }
@@ -388,15 +407,15 @@ func (s *Store) MarkChunks(ctx context.Context, own mailbox.Ownership, chunks []
 		marked[i] = mailbox.NewMarked(ref)
 	}
 	w := s.db.NewBatch()
-	inOrder := slices.SortedFunc(maps.Values(staged), func(a, b *marking) int { return cmp.Compare(a.of.seq, b.of.seq) })
+	inOrder := slices.SortedFunc(maps.Values(staged), func(a, b *marking) int { return cmp.Compare(a.of.Seq, b.of.Seq) })
 	for _, m := range inOrder {
 		if m.added == 0 {
 			continue
 		}
 		// Marks change under sh.begin only, so the whole set is known here.
-		op := w.SetDeferred(1+4+8+1, marksSize(m.set))
-		appendProgressKey(op.Key[:0], sh.n, m.of.seq, progressPartMarks)
-		appendMarks(op.Value[:0], m.set)
+		op := w.SetDeferred(1+4+8+1, rows.MarksSize(m.set))
+		appendProgressKey(op.Key[:0], sh.n, m.of.Seq, progressPartMarks)
+		rows.AppendMarks(op.Value[:0], m.set)
 		_ = op.Finish()
 	}
 	if w.Empty() {
@@ -436,10 +455,10 @@ func (s *Store) stageMark(sh *shard, ref mailbox.ChunkRef, staged map[mailbox.Di
 		m = &marking{of: g, set: slices.Clone(g.marks)}
 		staged[ref.Dispatch] = m
 	}
-	if ref.Shard != sh.n || ref.Seq != m.of.seq {
-		return fmt.Errorf("%w: the dispatch began in shard %d at %s", mailbox.ErrUnknownChunk, sh.n, m.of.seq)
+	if ref.Shard != sh.n || ref.Seq != m.of.Seq {
+		return fmt.Errorf("%w: the dispatch began in shard %d at %s", mailbox.ErrUnknownChunk, sh.n, m.of.Seq)
 	}
-	i, ok := m.of.manifest.ChunkNumber(ref.Lane, ref.Index)
+	i, ok := m.of.Manifest.ChunkNumber(ref.Lane, ref.Index)
 	if !ok {
 		return mailbox.ErrUnknownChunk
 	}

@@ -41,11 +41,7 @@ func (s *Store) checkCursor(q mailbox.Scan) (mailbox.Bounds, error) {
 	if err != nil {
 		return b, err
 	}
-	if b.Expired(q.After) {
-		return b, fmt.Errorf("%w: the cursor is at %s, the mailbox was trimmed before %s and has lost what is up to %s",
-			mailbox.ErrCursorExpired, q.After, b.Trim, b.Gap)
-	}
-	return b, nil
+	return b, b.CheckCursor(q.After)
 }
 
 // readPage reads the live days in (seq, type) order.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/stores/rows"
 )
 
 // shard is one shard's durable state in memory: what the s, w and o rows hold.
@@ -54,9 +55,9 @@ func (s *Store) shard(n mailbox.Shard) (*shard, error) {
 			return nil, err
 		}
 		s.shards[n] = sh
-		if s.use.enter() {
+		if s.use.Enter() {
 			go func() {
-				defer s.use.leave()
+				defer s.use.Leave()
 				if err := s.loadFilter(s.background, sh); err != nil {
 					s.opts.Logger.Warn("the filter of known dispatches is not loaded; look-ups read the database", "shard", n, "error", err)
 				}
@@ -94,7 +95,7 @@ func (s *Store) loadShard(sh *shard) error {
 		return err
 	}
 	if row != nil {
-		if err := decodeOwnership(row, &sh.owner); err != nil {
+		if err := rows.DecodeOwnership(row, &sh.owner); err != nil {
 			return err
 		}
 		// The lock on the directory proves that the process which held this lease
@@ -105,7 +106,7 @@ func (s *Store) loadShard(sh *shard) error {
 		return err
 	}
 	if row != nil {
-		if err := decodeWatermarks(row, &sh.marks); err != nil {
+		if err := rows.DecodeWatermarks(row, &sh.marks); err != nil {
 			return err
 		}
 	}
@@ -148,19 +149,10 @@ func (s *Store) Fence(ctx context.Context, r mailbox.FenceRequest) (mailbox.Owne
 	}
 	sh.ownership.Lock()
 	defer sh.ownership.Unlock()
-	now := s.now()
 	next := sh.owner
-	again := next.Token == r.Token && next.Epoch > 0 && r.LogEpoch <= next.Epoch
-	if !again {
-		if next.LeaseUntil.After(now) && next.Token != r.Token {
-			return mailbox.Ownership{}, fmt.Errorf("%w: shard %d by %s until %s", mailbox.ErrLeaseHeld, r.Shard, next.Owner, next.LeaseUntil.UTC().Format(time.RFC3339Nano))
-		}
-		if next.Epoch, err = mailbox.NextEpoch(max(next.Epoch, r.LogEpoch)); err != nil {
-			return mailbox.Ownership{}, fmt.Errorf("fence shard %d: %w", r.Shard, err)
-		}
+	if err := next.Fence(&r, s.now()); err != nil {
+		return mailbox.Ownership{}, err
 	}
-	next.Token, next.Owner, next.Address = r.Token, r.Owner, r.Address
-	next.LeaseUntil = now.Add(r.Lease)
 	if err := s.putOwnership(sh, next); err != nil {
 		return mailbox.Ownership{}, err
 	}
@@ -170,16 +162,7 @@ func (s *Store) Fence(ctx context.Context, r mailbox.FenceRequest) (mailbox.Owne
 // PutBoundary implements mailbox.ShardStore.
 func (s *Store) PutBoundary(ctx context.Context, own mailbox.Ownership, b mailbox.Boundary) error {
 	return s.changeOwnership(ctx, own, func(next *mailbox.ShardState) (bool, error) {
-		if _, err := mailbox.NewSeq(b.Epoch, b.Offset); err != nil {
-			return false, err
-		}
-		var all mailbox.Boundaries
-		for _, known := range next.Boundaries {
-			all.Add(known.Epoch, known.Offset)
-		}
-		changed := all.Add(b.Epoch, b.Offset)
-		next.Boundaries = all.List()
-		return changed, nil
+		return next.AddBoundary(b)
 	})
 }
 
@@ -187,11 +170,7 @@ func (s *Store) PutBoundary(ctx context.Context, own mailbox.Ownership, b mailbo
 // renewed; one that merely ran out, with nobody else fencing, can.
 func (s *Store) RenewLease(ctx context.Context, own mailbox.Ownership, lease time.Duration) error {
 	return s.changeOwnership(ctx, own, func(next *mailbox.ShardState) (bool, error) {
-		if next.LeaseUntil.IsZero() {
-			return false, fmt.Errorf("%w: the lease of shard %d was ended", mailbox.ErrNotOwner, own.Shard)
-		}
-		next.LeaseUntil = s.now().Add(lease)
-		return true, nil
+		return true, next.RenewLease(s.now(), lease)
 	})
 }
 
@@ -228,7 +207,7 @@ func (s *Store) changeOwnership(ctx context.Context, own mailbox.Ownership, chan
 
 func (s *Store) putOwnership(sh *shard, next mailbox.ShardState) error {
 	b := s.db.NewBatch()
-	_ = b.Set(shardKey(tableOwnership, sh.n), encodeOwnership(&next), nil)
+	_ = b.Set(shardKey(tableOwnership, sh.n), rows.EncodeOwnership(&next), nil)
 	if err := s.commit(b, true); err != nil {
 		return err
 	}
@@ -254,24 +233,12 @@ func (s *Store) EnsureDeployment(ctx context.Context, d mailbox.Deployment) erro
 	}
 	if row == nil {
 		b := s.db.NewBatch()
-		_ = b.Set(key, encodeDeployment(d), nil)
+		_ = b.Set(key, rows.EncodeDeployment(d), nil)
 		return s.commit(b, true)
 	}
-	stored, err := decodeDeployment(row)
+	stored, err := rows.DecodeDeployment(row)
 	if err != nil {
 		return err
 	}
-	for _, v := range []struct {
-		name          string
-		stored, asked int
-	}{
-		{"shard_count", stored.ShardCount, d.ShardCount},
-		{"outbox_partition_count", stored.OutboxPartitions, d.OutboxPartitions},
-		{"hash_version", stored.HashVersion, d.HashVersion},
-	} {
-		if v.stored != v.asked {
-			return fmt.Errorf("%w: %s is %d in the configuration and %d in the store; it can never change: restore the setting, or use a new store", mailbox.ErrDeploymentMismatch, v.name, v.asked, v.stored)
-		}
-	}
-	return nil
+	return d.Check(stored)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/laneway/laneway/internal/usage"
 	"github.com/laneway/laneway/mailbox"
 )
 
@@ -27,10 +28,11 @@ type Store struct {
 
 	failure atomic.Pointer[error]
 	failed  chan struct{} // closed with the first failure
-	use     usage
+	use     *usage.Counter
 
-	days  dayIndex
-	heads stripes
+	days     dayIndex
+	heads    stripes
+	commitMu sync.Mutex // orders CompareAndSetCommitState
 
 	shardsMu sync.Mutex
 	shards   map[mailbox.Shard]*shard
@@ -50,7 +52,7 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, failed: make(chan struct{}), use: newUsage(), shards: map[mailbox.Shard]*shard{}}
+	s := &Store{opts: opts, failed: make(chan struct{}), use: usage.New(), shards: map[mailbox.Shard]*shard{}}
 	s.background, s.stopWork = context.WithCancel(context.Background())
 	if err := opts.FS.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("pebble: make data directory %s: %w", opts.Dir, err)
@@ -125,11 +127,11 @@ func (s *Store) ensureFormat() error {
 // directory. After a failure it returns it and leaves both to the end of the
 // process.
 func (s *Store) Close() error {
-	if !s.use.close() {
+	if !s.use.Close() {
 		return nil
 	}
 	s.stopWork()
-	s.use.wait(s.failed)
+	s.use.Wait(s.failed)
 	if err := s.Healthy(); err != nil {
 		return err
 	}
@@ -156,13 +158,13 @@ func (s *Store) enter(ctx context.Context) error {
 	if err := s.Healthy(); err != nil {
 		return err
 	}
-	if !s.use.enter() {
+	if !s.use.Enter() {
 		return fmt.Errorf("%w: it is closed", mailbox.ErrStoreFailed)
 	}
 	return nil
 }
 
-func (s *Store) leave() { s.use.leave() }
+func (s *Store) leave() { s.use.Leave() }
 
 // get returns a copy of a row's value, nil when there is no such row.
 func (s *Store) get(key []byte) ([]byte, error) {
@@ -207,8 +209,8 @@ func (s *Store) scanRange(lower, upper []byte, f func(key, value []byte) (bool, 
 
 // checkShard refuses shards that the deployment does not have.
 func (s *Store) checkShard(n mailbox.Shard) error {
-	if int64(n) >= int64(s.opts.ShardCount) {
-		return fmt.Errorf("pebble: shard %d: the deployment has shards 0 to %d", n, s.opts.ShardCount-1)
+	if err := n.Check(s.opts.ShardCount); err != nil {
+		return fmt.Errorf("pebble: %w", err)
 	}
 	return nil
 }
@@ -224,45 +226,4 @@ func lockDirectory(fs vfs.FS, dir string) (*pebble.Lock, error) {
 		return nil, fmt.Errorf("pebble: lock data directory %s: %w", dir, err)
 	}
 	return l, nil
-}
-
-// usage counts running operations, so that Close can wait for them.
-type usage struct {
-	running atomic.Int64
-	closed  atomic.Bool
-	idle    chan struct{} // gets a value whenever the count of a closed usage is 0
-}
-
-func newUsage() usage { return usage{idle: make(chan struct{}, 1)} }
-
-func (u *usage) enter() bool {
-	u.running.Add(1)
-	if u.closed.Load() {
-		u.leave()
-		return false
-	}
-	return true
-}
-
-func (u *usage) leave() {
-	if u.running.Add(-1) == 0 && u.closed.Load() {
-		select {
-		case u.idle <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// close reports false when it was called before.
-func (u *usage) close() bool { return u.closed.CompareAndSwap(false, true) }
-
-// wait returns when nothing runs any more, or abandoned is closed.
-func (u *usage) wait(abandoned <-chan struct{}) {
-	for u.running.Load() > 0 {
-		select {
-		case <-u.idle:
-		case <-abandoned:
-			return
-		}
-	}
 }
