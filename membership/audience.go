@@ -167,10 +167,11 @@ func (c *NodeCache) load(ctx context.Context, m *Version, k bitmapKey) (*Audienc
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.extend(ctx, c.rows.Store, c.shardCount, m.SlotHighWater); err != nil {
+	if err := d.extend(ctx, c.rows.Store, c.shardCount, m.SlotHighWater, bm.likely()); err != nil {
+		c.keepDirectory(dk, d)
 		return nil, err
 	}
-	a, err := d.expand(bm.Slots())
+	a, err := d.expand(bm)
 	if errors.Is(err, errMissingSlot) {
 		d.reset()
 		return nil, unavailable(d.name(), err)
@@ -178,11 +179,19 @@ func (c *NodeCache) load(ctx context.Context, m *Version, k bitmapKey) (*Audienc
 	if err != nil {
 		return nil, err
 	}
+	c.keepDirectory(dk, d)
 	c.mu.Lock()
-	c.directories.put(dk, d, 1+len(d.rows))
 	c.audiences.put(k, a, 1+a.Members)
 	c.mu.Unlock()
 	return a, nil
+}
+
+// keepDirectory keeps what is known of a directory, also when not all of it could
+// be read in one go.
+func (c *NodeCache) keepDirectory(k shardKey, d *directory) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.directories.put(k, d, 1+len(d.rows))
 }
 
 func flightKey(kind byte, v mailbox.GroupVersion, shard mailbox.Shard) string {

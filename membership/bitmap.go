@@ -2,6 +2,7 @@ package membership
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -33,6 +34,15 @@ func (b *Bitmap) Slots() []uint32 {
 		return nil
 	}
 	return b.set.ToArray()
+}
+
+// likely is the number of members as far as the bitmap's bytes bear it out: runs
+// say much in few bytes, so memory is not taken on their word.
+func (b *Bitmap) likely() int {
+	if b == nil {
+		return 0
+	}
+	return int(min(b.set.GetCardinality(), 8*b.set.GetSerializedSizeInBytes(), 1<<19))
 }
 
 // Weight is about how many bytes the bitmap takes in memory.
@@ -128,5 +138,25 @@ func parse(b []byte) (set *roaring.Bitmap, err error) {
 	if set.IsEmpty() {
 		return nil, fmt.Errorf("an empty bitmap")
 	}
+	// The library passes over what it does not need: stated cardinalities of run
+	// containers, offsets, flags of containers that are not there. Another one may
+	// believe them and read other members.
+	same := &comparing{rest: b}
+	if _, err := set.WriteTo(same); err != nil || len(same.rest) > 0 {
+		return nil, fmt.Errorf("a bitmap whose parts disagree")
+	}
 	return set, nil
 }
+
+// comparing is a writer that takes only the bytes that it was made with.
+type comparing struct{ rest []byte }
+
+func (c *comparing) Write(b []byte) (int, error) {
+	if !bytes.HasPrefix(c.rest, b) {
+		return 0, errDiffers
+	}
+	c.rest = c.rest[len(b):]
+	return len(b), nil
+}
+
+var errDiffers = errors.New("other bytes")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -118,17 +119,21 @@ func TestSnapshotsAreBoundedFirstInFirstOut(t *testing.T) {
 	require.Equal(t, maxSnapshotMembers, s.Stats().Members)
 }
 
-// The design gives the full cache about 32 MiB.
-func TestSnapshotsTakeLittleMemory(t *testing.T) {
-	w := openWorld(t, 64)
-	w.change(false, users("u", 480)...)
+// The cache at both of its bounds, in the worst shape for it: 4,096 snapshots of
+// 488 members are as many as 2,000,000 members allow, each member in a shard of its
+// own and all names as long as they may be; and everything was evicted once before.
+func TestSnapshotsAtTheirBoundsTakeLittleMemory(t *testing.T) {
+	const members = maxSnapshotMembers / maxSnapshots
 	m := &manifests{rows: map[mailbox.GroupVersion][]byte{}}
-	var proofs []*Version
-	for i := range maxSnapshots {
-		v := &Version{ConversationSeq: 1, MemberCount: 480, SlotHighWater: 480, Shards: w.current().Shards}
-		v.Group, v.Generation, v.GroupVersion.Version = mailbox.Group{Tenant: "acme", ID: fmt.Sprintf("group-%d", i)}, 1, 1
-		m.rows[v.GroupVersion] = v.seal().Encode()
-		proofs = append(proofs, v)
+	tenant := strings.Repeat("t", mailbox.MaxIDBytes)
+	version := func(i int) *Version {
+		v := &Version{ConversationSeq: 1, MemberCount: members, SlotHighWater: members}
+		v.Group = mailbox.Group{Tenant: tenant, ID: fmt.Sprintf("%0*d", mailbox.MaxIDBytes, i)}
+		v.Generation, v.GroupVersion.Version = 1, 1
+		for shard := range members {
+			v.Shards = append(v.Shards, ShardVersion{Shard: mailbox.Shard(2 * shard), Members: 1, BitmapVersion: 1, BitmapBytes: 18})
+		}
+		return v.seal()
 	}
 	heap := func() uint64 {
 		runtime.GC()
@@ -138,15 +143,19 @@ func TestSnapshotsTakeLittleMemory(t *testing.T) {
 	}
 	before := heap()
 	s := NewSnapshots(m)
-	for _, v := range proofs {
+	for i := range 2*maxSnapshots + 100 {
+		v := version(i)
+		m.rows[v.GroupVersion] = v.Encode()
 		_, err := s.Get(t.Context(), v.GroupVersion, proofOf(v))
 		require.NoError(t, err)
+		delete(m.rows, v.GroupVersion)
 	}
 	grown := int64(heap()) - int64(before)
-	runtime.KeepAlive(proofs)
-	t.Logf("%d snapshots of 480 members in 64 shards: %.1f MiB", s.Stats().Snapshots, float64(grown)/(1<<20))
 	require.Equal(t, maxSnapshots, s.Stats().Snapshots)
-	require.Less(t, grown, int64(32<<20))
+	require.Equal(t, maxSnapshots*members, s.Stats().Members)
+	t.Logf("%d snapshots, %d members, %d target shards each: %.1f MiB", maxSnapshots, maxSnapshots*members, members, float64(grown)/(1<<20))
+	require.Less(t, grown, int64(48<<20))
+	runtime.KeepAlive(s)
 }
 
 func TestRoomWithAJoinForEveryMessage(t *testing.T) {

@@ -5,50 +5,12 @@ import (
 	"math"
 	"sort"
 
-	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	"github.com/laneway/laneway/mailbox"
 )
 
 // RowThreshold is the largest bitmap that is kept in the store; a larger one
 // goes to a blob.
 const RowThreshold = 256 << 10
-
-// SlotChange is one user of a change: a join gets a slot of its own, a leave
-// gives its slot up for good.
-type SlotChange struct {
-	Slot  uint32
-	User  string
-	Seq   uint64 // conversation_seq of the join or leave
-	Leave bool
-}
-
-// ChangesToProto converts for a record.
-func ChangesToProto(cs []SlotChange) []*logv1.SlotChange {
-	rows := make([]logv1.SlotChange, len(cs))
-	out := make([]*logv1.SlotChange, len(cs))
-	for i, c := range cs {
-		out[i] = &rows[i]
-		out[i].Slot, out[i].UserId = c.Slot, c.User
-		if c.Leave {
-			out[i].LeaveSeq = c.Seq
-		} else {
-			out[i].JoinSeq = c.Seq
-		}
-	}
-	return out
-}
-
-// ChangesFromProto converts a record's changes.
-func ChangesFromProto(ps []*logv1.SlotChange) []SlotChange {
-	cs := make([]SlotChange, len(ps))
-	for i, p := range ps {
-		cs[i] = SlotChange{Slot: p.GetSlot(), User: p.GetUserId(), Seq: p.GetJoinSeq()}
-		if p.GetLeaveSeq() != 0 {
-			cs[i].Seq, cs[i].Leave = p.GetLeaveSeq(), true
-		}
-	}
-	return cs
-}
 
 // ShardsOf returns the shards of users, ascending: those whose bitmaps a change
 // of these users reads.
@@ -101,21 +63,25 @@ func (b *Base) place(user string) (mailbox.Shard, *Bitmap, error) {
 // Plan decides what a request changes: users who are members already do not
 // join again, users who are none do not leave. latest holds each user's row of
 // its largest slot (mailbox.MembershipStore.LatestSlots), in the users' order.
-// Joins get slots from the high-water mark on, in the users' order, so that no
-// slot is given out twice. An empty answer means that nothing changes. A row
+// It may be nil when there is no current version: nobody has a slot then. Joins
+// get slots from the high-water mark on, in the users' order, so that no slot is
+// given out twice. An empty answer means that nothing changes. A row
 // newer than the base is ErrStaleBase: another process has changed the group.
 func Plan(b Base, leave bool, users []string, latest []mailbox.DirectoryRow, conversationSeq uint64) ([]SlotChange, error) {
-	if len(latest) != len(users) {
+	if len(latest) != len(users) && (b.Current != nil || latest != nil) {
 		return nil, fmt.Errorf("membership: %d slot rows for %d users", len(latest), len(users))
 	}
 	next := b.highWater()
-	var out []SlotChange
+	out := make([]SlotChange, 0, len(users))
 	for i, u := range users {
 		_, bm, err := b.place(u)
 		if err != nil {
 			return nil, err
 		}
-		row := latest[i]
+		var row mailbox.DirectoryRow
+		if latest != nil {
+			row = latest[i]
+		}
 		if row.User != "" && row.User != u {
 			return nil, corrupt(fmt.Sprintf("slot row of user %q in group %q/%q", u, b.Group.Tenant, b.Group.ID), "it names user %q", row.User)
 		}
@@ -148,6 +114,28 @@ type Next struct {
 	directory map[mailbox.Shard][]mailbox.DirectoryRow
 }
 
+// joins is how many users the change adds.
+func (n *Next) joins() (sum int) {
+	for _, rows := range n.directory {
+		sum += len(rows)
+	}
+	return sum
+}
+
+// delta is what a change does to one shard.
+type delta struct {
+	add, remove []uint32
+	rows        []mailbox.DirectoryRow
+}
+
+// newDelta returns one with room for a shard's share of joins: a large import
+// spreads evenly.
+func newDelta(changes, shardCount int) *delta {
+	share := changes / shardCount
+	share += share / 16
+	return &delta{add: make([]uint32, 0, share), rows: make([]mailbox.DirectoryRow, 0, share)}
+}
+
 type blobWrite struct {
 	key  string
 	data []byte
@@ -163,9 +151,7 @@ func Apply(b Base, version, conversationSeq uint64, changes []SlotChange) (*Next
 func apply(b Base, version, conversationSeq uint64, changes []SlotChange, rowThreshold int) (*Next, error) {
 	id := mailbox.GroupVersion{Group: b.Group, Generation: b.Generation, Version: version}
 	name := "the change that makes " + versionName(id).String()
-	type delta struct{ add, remove []uint32 }
 	deltas := make(map[mailbox.Shard]*delta)
-	directory := make(map[mailbox.Shard][]mailbox.DirectoryRow)
 	next := b.highWater()
 	for _, c := range changes {
 		s, bm, err := b.place(c.User)
@@ -174,7 +160,7 @@ func apply(b Base, version, conversationSeq uint64, changes []SlotChange, rowThr
 		}
 		d := deltas[s]
 		if d == nil {
-			d = &delta{}
+			d = newDelta(len(changes), b.ShardCount)
 			deltas[s] = d
 		}
 		switch {
@@ -189,10 +175,13 @@ func apply(b Base, version, conversationSeq uint64, changes []SlotChange, rowThr
 		default:
 			next++
 			d.add = append(d.add, c.Slot)
-			directory[s] = append(directory[s], mailbox.DirectoryRow{Slot: c.Slot, User: c.User, JoinSeq: c.Seq})
+			d.rows = append(d.rows, mailbox.DirectoryRow{Slot: c.Slot, User: c.User, JoinSeq: c.Seq})
 		}
 	}
-	n := &Next{Bitmaps: make(map[mailbox.Shard]*Bitmap, len(deltas)), rows: make(map[mailbox.Shard][]byte, len(deltas)), directory: directory}
+	n := &Next{
+		Bitmaps: make(map[mailbox.Shard]*Bitmap, len(deltas)), rows: make(map[mailbox.Shard][]byte, len(deltas)),
+		directory: make(map[mailbox.Shard][]mailbox.DirectoryRow, len(deltas)),
+	}
 	v := &Version{GroupVersion: id, ConversationSeq: conversationSeq, SlotHighWater: next}
 	if b.Current != nil {
 		for _, s := range b.Current.Shards {
@@ -202,6 +191,9 @@ func apply(b Base, version, conversationSeq uint64, changes []SlotChange, rowThr
 		}
 	}
 	for s, d := range deltas {
+		if len(d.rows) > 0 {
+			n.directory[s] = d.rows
+		}
 		bm := b.Bitmaps[s].with(d.add, d.remove)
 		if bm.Len() == 0 {
 			n.Bitmaps[s] = nil
@@ -236,7 +228,9 @@ func (n *Next) encodeBitmap(id mailbox.GroupVersion, s mailbox.Shard, bm *Bitmap
 	}
 	part := ShardVersion{Shard: s, Members: uint32(bm.Len()), BitmapVersion: id.Version, BitmapDigest: mailbox.Sum(raw), BitmapBytes: uint32(len(raw))}
 	if len(raw) > rowThreshold {
-		part.Blob = BlobPrefix(id) + fmt.Sprintf("bitmap-%d", s)
+		// The name holds the content's digest: a writer of a version that a store has
+		// lost, and that was made anew since, overwrites nothing (design 8.4).
+		part.Blob = BlobPrefix(id) + fmt.Sprintf("bitmap-%d-%x", s, part.BitmapDigest[:16])
 		n.blobs = append(n.blobs, blobWrite{part.Blob, raw})
 	} else {
 		n.rows[s] = encodeRow(raw)

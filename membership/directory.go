@@ -40,12 +40,15 @@ func (d *directory) name() string {
 
 // extend reads the rows of the slots below highWater that are not known yet.
 // Rows above it may belong to a version that is being written; they are read
-// again when they are needed.
-func (d *directory) extend(ctx context.Context, store mailbox.MembershipStore, shardCount int, highWater uint32) error {
+// again when they are needed. likely is about how many rows there are in all.
+func (d *directory) extend(ctx context.Context, store mailbox.MembershipStore, shardCount int, highWater uint32, likely int) error {
 	if d.covered >= highWater {
 		return nil
 	}
 	rows, from := d.rows, d.covered
+	if rows == nil {
+		rows = make([]directoryRow, 0, likely)
+	}
 	var bad error
 	err := store.Directory(ctx, d.group, d.generation, d.shard, from, func(r mailbox.DirectoryRow) bool {
 		if r.Slot >= highWater {
@@ -64,11 +67,15 @@ func (d *directory) extend(ctx context.Context, store mailbox.MembershipStore, s
 		}
 		return bad == nil
 	})
-	if err != nil {
-		return readError(d.name(), err)
-	}
 	if bad != nil {
 		return bad
+	}
+	if err != nil {
+		// They came in slot order: the next read goes on behind them.
+		if len(rows) > 0 {
+			d.rows, d.covered = rows, max(from, rows[len(rows)-1].Slot+1)
+		}
+		return readError(d.name(), err)
 	}
 	d.rows, d.covered = rows, highWater
 	return nil
@@ -87,8 +94,13 @@ func (d *directory) find(slot uint32) (*directoryRow, error) {
 	return &d.rows[i], nil
 }
 
-// expand turns a bitmap's slots into their audience.
-func (d *directory) expand(slots []uint32) (a *Audience, err error) {
+// expand turns a bitmap into its audience.
+func (d *directory) expand(bm *Bitmap) (a *Audience, err error) {
+	// A few bytes can claim four billion slots: no more are unpacked than have a row.
+	if bm.Len() > len(d.rows) {
+		return nil, errMissingSlot
+	}
+	slots := bm.Slots()
 	if d.last != nil {
 		a, err = d.patch(slots)
 	}

@@ -1,9 +1,11 @@
 package membership
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/laneway/laneway/mailbox"
 )
@@ -22,9 +24,46 @@ type Rows struct {
 	Blobs Blobs
 }
 
+const (
+	// largeChange is from how many joins on a version takes long to write.
+	largeChange = 10_000
+	// putBase and putRow bound the writing of a large one: a store on servers takes
+	// two or three rows a millisecond when it is busy with other things.
+	putBase = 15 * time.Second
+	putRow  = time.Millisecond
+)
+
 // Put makes a version's rows durable: blobs first, the manifest last. Putting
-// the same version again writes the same.
+// the same version again writes the same. A large one has the time that it takes,
+// beyond ctx's deadline, and is not written again when it is there: else one that
+// takes longer than its caller waits would never be done.
 func (r Rows) Put(ctx context.Context, n *Next) error {
+	if joins := n.joins(); joins >= largeChange {
+		ctx, cancel := withDeadline(ctx, putBase+time.Duration(joins)*putRow)
+		defer cancel()
+		// The manifest comes last: where it is, the rest is.
+		manifest, err := r.Store.VersionManifest(ctx, n.Version.GroupVersion)
+		if err == nil && bytes.Equal(manifest, n.Version.Encode()) {
+			return nil
+		}
+		return r.put(ctx, n)
+	}
+	return r.put(ctx, n)
+}
+
+// withDeadline returns a context that ends after d, whatever ctx's own deadline,
+// or when ctx is cancelled.
+func withDeadline(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			cancel()
+		}
+	})
+	return own, func() { stop(); cancel() }
+}
+
+func (r Rows) put(ctx context.Context, n *Next) error {
 	for _, b := range n.blobs {
 		if err := r.Blobs.Put(ctx, b.key, b.data); err != nil {
 			return fmt.Errorf("blob %s: %w", b.key, err)
@@ -81,7 +120,7 @@ func (r Rows) Bitmap(ctx context.Context, v *Version, shard mailbox.Shard) (*Bit
 	id.Version = part.BitmapVersion
 	name := bitmapName{id, shard, part.Blob}
 	if part.Blob != "" {
-		b, err := r.Blobs.Get(ctx, part.Blob, part.BitmapDigest, MaxBitmapBytes)
+		b, err := r.Blobs.Get(ctx, part.Blob, part.BitmapDigest, int64(part.BitmapBytes))
 		if err != nil {
 			return nil, readError(name, err)
 		}
