@@ -24,7 +24,7 @@ func onDisk(tb testing.TB, shards int) (*deployment, *Service) {
 		require.NoError(tb, s.Close())
 		_ = b.Close()
 	})
-	d := &deployment{store: s, blobs: b, outbox: &outbox{}}
+	d := &deployment{store: s, blobs: b, outbox: newOutbox()}
 	cfg := d.config()
 	cfg.ShardCount = shards
 	service, err := New(cfg)

@@ -2,10 +2,7 @@ package conversation
 
 import (
 	"context"
-	"errors"
 	"fmt"
-
-	"google.golang.org/protobuf/proto"
 
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	statev1 "github.com/laneway/laneway/api/laneway/state/v1"
@@ -39,8 +36,9 @@ func (s *Service) change(ctx context.Context, r MembershipRequest, kind logv1.Me
 		return MembershipResult{}, err
 	}
 	c := mailbox.Conversation(r.Group)
-	row, duplicate, err := s.run(ctx, c, r.key(kind), func(st *state) (*plan, error) {
-		return s.planChange(ctx, st, &r, kind)
+	key := r.key(kind)
+	row, duplicate, err := s.run(ctx, c, key, func(st *state) (*plan, error) {
+		return s.planChange(ctx, st, &r, kind, key)
 	})
 	if err != nil {
 		return MembershipResult{}, err
@@ -57,7 +55,7 @@ func (s *Service) change(ctx context.Context, r MembershipRequest, kind logv1.Me
 	}, nil
 }
 
-func (s *Service) planChange(ctx context.Context, st *state, r *MembershipRequest, kind logv1.MembershipKind) (*plan, error) {
+func (s *Service) planChange(ctx context.Context, st *state, r *MembershipRequest, kind logv1.MembershipKind, key messageKey) (*plan, error) {
 	leave := kind == logv1.MembershipKind_MEMBERSHIP_KIND_LEAVE
 	next := st.head
 	switch {
@@ -85,7 +83,6 @@ func (s *Service) planChange(ctx context.Context, st *state, r *MembershipReques
 	if err != nil {
 		return nil, err
 	}
-	key := r.key(kind)
 	if len(changes) == 0 {
 		return &plan{unchanged: &statev1.CommittedMessage{
 			Generation: next.generation, MembershipVersion: next.version, MemberCount: next.members, RequestDigest: key.digest[:],
@@ -109,7 +106,7 @@ func (s *Service) planChange(ctx context.Context, st *state, r *MembershipReques
 	}
 	before := next.audience(r.Group.ID)
 	v := version.Version
-	next.version, next.digest, next.slotHighWater, next.members, next.shards = v.Version, v.Digest(), v.SlotHighWater, v.MemberCount, v.TargetShards()
+	next.take(v)
 	audience := next.audience(r.Group.ID)
 	if leave {
 		audience = before
@@ -126,6 +123,11 @@ func (s *Service) planChange(ctx context.Context, st *state, r *MembershipReques
 		return nil, err
 	}
 	p.version = version
+	// A leave is charged and never refused: whoever has to be out of a group is
+	// out, also while somebody floods it.
+	if p.cost, p.must = int(next.members), leave; leave {
+		p.cost = int(st.head.members)
+	}
 	r.progress(StageWrite, 0)
 	return p, nil
 }
@@ -171,7 +173,7 @@ func (s *Service) base(ctx context.Context, st *state, id mailbox.GroupVersion, 
 // latestSlots reads who had which slot last.
 func (s *Service) latestSlots(ctx context.Context, b membership.Base, r *MembershipRequest) ([]mailbox.DirectoryRow, error) {
 	if b.Current == nil {
-		return make([]mailbox.DirectoryRow, len(r.Users)), nil
+		return nil, nil
 	}
 	out := make([]mailbox.DirectoryRow, 0, len(r.Users))
 	for len(out) < len(r.Users) {
@@ -194,15 +196,10 @@ func (s *Service) latestSlots(ctx context.Context, b membership.Base, r *Members
 func (s *Service) describe(ctx context.Context, v *membership.Version, changes []membership.SlotChange) (*logv1.MembershipChange, error) {
 	digest := v.Digest()
 	m := &logv1.MembershipChange{GroupId: v.ID, Generation: v.Generation, MembershipVersion: v.Version, ManifestDigest: digest[:]}
-	list := membership.ChangesToProto(changes)
-	blob := &logv1.SlotChanges{Changes: list}
-	if proto.Size(blob) <= s.limits.InlineChangeBytes {
-		m.Changes = list
+	data := membership.EncodeChanges(changes)
+	if len(data) <= s.limits.InlineChangeBytes {
+		m.Changes = membership.ChangesToProto(changes)
 		return m, nil
-	}
-	data, err := deterministic.Marshal(blob)
-	if err != nil {
-		return nil, fmt.Errorf("encode a membership change: %w", err)
 	}
 	d := mailbox.Sum(data)
 	// The name holds the content's digest: a plan that loses the race for the
@@ -226,42 +223,12 @@ func (s *Service) changesOf(ctx context.Context, m *logv1.MembershipChange) ([]m
 	if err != nil {
 		return nil, err
 	}
-	var list logv1.SlotChanges
-	if err := proto.Unmarshal(data, &list); err != nil {
+	changes, err := membership.DecodeChanges(data)
+	if err != nil {
 		return nil, fmt.Errorf("%w: blob %s: %w", mailbox.ErrCorrupt, m.GetBlob(), err)
 	}
-	return membership.ChangesFromProto(list.GetChanges()), nil
+	return changes, nil
 }
 
 // maxChangeBytes bounds a change's blob: a million users with the longest ids.
 const maxChangeBytes = 200 << 20
-
-// Group returns a group's current state, or ErrGroupUnknown.
-func (s *Service) Group(ctx context.Context, g mailbox.Group) (GroupInfo, error) {
-	if err := checkAll(g.Check()); err != nil {
-		return GroupInfo{}, err
-	}
-	c := mailbox.Conversation(g)
-	b, revision, err := s.cfg.Heads.Head(ctx, c)
-	if err != nil && !errors.Is(err, mailbox.ErrNotFound) {
-		return GroupInfo{}, fmt.Errorf("read the head of conversation %q/%q: %w", c.Tenant, c.ID, err)
-	}
-	if err != nil || revision == 0 {
-		return GroupInfo{}, fmt.Errorf("%w: %q", ErrGroupUnknown, g.ID)
-	}
-	h, err := decodeHead(c, b)
-	if err != nil {
-		return GroupInfo{}, err
-	}
-	if h.kind != logv1.ConversationKind_CONVERSATION_KIND_GROUP {
-		return GroupInfo{}, fmt.Errorf("%w: conversation %q is a SINGLE", ErrKindMismatch, g.ID)
-	}
-	return GroupInfo{
-		GroupVersion:    h.current(g),
-		ConversationSeq: h.seq,
-		MemberCount:     h.members,
-		SlotHighWater:   h.slotHighWater,
-		TargetShards:    h.shards,
-		ManifestDigest:  h.digest,
-	}, nil
-}

@@ -62,7 +62,14 @@ func (s *Service) planCommit(st *state, r *CommitRequest) (*plan, error) {
 		rec.Audience = &logv1.OutboxRecord_Group{Group: next.audience(c.ID)}
 	}
 	next.kind = r.Kind
-	return s.seal(st, next, rec, r.key(), r.MessageID, r.FencingEpoch, &statev1.CommittedMessage{})
+	p, err := s.seal(st, next, rec, r.key(), r.MessageID, r.FencingEpoch, &statev1.CommittedMessage{})
+	if err != nil {
+		return nil, err
+	}
+	if p.cost = len(next.users); r.Kind == logv1.ConversationKind_CONVERSATION_KIND_GROUP {
+		p.cost = int(next.members)
+	}
+	return p, nil
 }
 
 // seal gives a record its place behind the current head and makes it pending.
@@ -81,7 +88,7 @@ func (s *Service) seal(st *state, next head, rec *logv1.OutboxRecord, k messageK
 	rec.TenantId, rec.ConversationId, rec.ConversationKind = c.Tenant, c.ID, next.kind
 	rec.MessageId, rec.ClientMessageId, rec.SenderId = messageID, k.clientMessageID, k.sender
 	rec.ConversationSeq, rec.CommittedAtMs = next.seq, next.committedAt
-	rec.FencingEpoch, rec.CommitEpoch = next.fencingEpoch, s.cfg.CommitEpoch
+	rec.FencingEpoch, rec.CommitEpoch, rec.RequestDigest = next.fencingEpoch, s.epoch.Load(), k.digest[:]
 	// The coordinator's own rules: a message that it would put into quarantine
 	// must not be acknowledged.
 	if next.pending, err = records.EncodeOutbox(rec, s.cfg.ShardCount); errors.Is(err, records.ErrTooLarge) {

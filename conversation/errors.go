@@ -38,10 +38,18 @@ var (
 	// acknowledged it. It is not lost: the next request on the conversation or
 	// the sweeper produces it.
 	ErrNotPublished = errors.New("committed but not acknowledged by the outbox yet; try again with the same client_message_id")
+	// ErrRecovering: the store's server was restarted and may have lost its last
+	// writes; nothing is committed before they are made good (design 8.4).
+	ErrRecovering = errors.New("commits are closed until the store's last writes are made good; try again with the same client_message_id")
 	// ErrUnfinished: like ErrNotPublished, but a store or blob write after the
 	// decision failed.
 	ErrUnfinished = errors.New("committed but not finished yet; try again with the same client_message_id")
 )
+
+// ErrTailLost: the outbox does not hold what the store has lost, so that seqs and
+// slots could be given out twice. Commits stay closed; an operator has to restore
+// the topic or the store.
+var ErrTailLost = errors.New("the outbox does not hold all that the store has lost")
 
 // UserProblem is one user of a membership request that cannot be used.
 type UserProblem struct {

@@ -36,7 +36,7 @@ func (s *Service) finish(ctx context.Context, st *state, version *membership.Nex
 	}
 	if m := rec.GetMembershipChange(); m != nil {
 		if version == nil {
-			if version, err = s.rebuild(ctx, st, &rec); err != nil {
+			if version, _, err = s.rebuild(ctx, st, &rec, nil); err != nil {
 				return fmt.Errorf("%w: %w", ErrUnfinished, err)
 			}
 		}
@@ -56,34 +56,39 @@ func (s *Service) finish(ctx context.Context, st *state, version *membership.Nex
 	return nil
 }
 
-// rebuild computes the version of a pending record that another process or an
-// earlier run decided.
-func (s *Service) rebuild(ctx context.Context, st *state, rec *logv1.OutboxRecord) (*membership.Next, error) {
+// rebuild computes the version of a record that another process or an earlier
+// run decided, and how many users it changed. before is the head before it, nil
+// when that is not known.
+func (s *Service) rebuild(ctx context.Context, st *state, rec *logv1.OutboxRecord, before *head) (*membership.Next, int, error) {
 	m := rec.GetMembershipChange()
 	changes, err := s.changesOf(ctx, m)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	users := make([]string, len(changes))
 	for i, ch := range changes {
 		users[i] = ch.User
 	}
 	g := mailbox.Group{Tenant: rec.GetTenantId(), ID: m.GetGroupId()}
-	before := mailbox.GroupVersion{Group: g, Generation: m.GetGeneration(), Version: m.GetMembershipVersion() - 1}
-	base, err := s.base(ctx, st, before, nil, users)
+	old := mailbox.GroupVersion{Group: g, Generation: m.GetGeneration(), Version: m.GetMembershipVersion() - 1}
+	var digest *mailbox.Digest
+	if before != nil && before.current(g) == old {
+		digest = &before.digest
+	}
+	base, err := s.base(ctx, st, old, digest, users)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	next, err := membership.Apply(base, m.GetMembershipVersion(), rec.GetConversationSeq(), changes)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if d := next.Version.Digest(); string(d[:]) != string(m.GetManifestDigest()) {
-		return nil, fmt.Errorf("%w: version %d of group %q/%q comes out with the digest %s, its record says %x",
+		return nil, 0, fmt.Errorf("%w: version %d of group %q/%q comes out with the digest %s, its record says %x",
 			mailbox.ErrCorrupt, m.GetMembershipVersion(), g.Tenant, g.ID, d, m.GetManifestDigest())
 	}
 	st.keepVersion(next)
-	return next, nil
+	return next, len(changes), nil
 }
 
 // clear removes the pending record from the head. It need not be durable at
@@ -102,14 +107,14 @@ func (s *Service) clear(ctx context.Context, st *state) error {
 			st.head, st.revision = cleared, st.revision+1
 			return nil
 		}
+		if !again(err) {
+			break
+		}
 		if errors.Is(err, mailbox.ErrHeadMoved) {
 			// The head only moves on from a pending record by being cleared: by
 			// another process, or by the try before, whose answer was lost.
 			st.forget()
 			return nil
-		}
-		if !errors.Is(err, mailbox.ErrOutcomeUnknown) {
-			break
 		}
 	}
 	st.forget()

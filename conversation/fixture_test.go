@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
 
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	"github.com/laneway/laneway/blobs"
@@ -23,40 +23,12 @@ const (
 	testShards     = 4
 	testPartitions = 8
 
+	testTimeout = 20 * time.Second
+	testPoll    = time.Millisecond
+
 	single = logv1.ConversationKind_CONVERSATION_KIND_SINGLE
 	group  = logv1.ConversationKind_CONVERSATION_KIND_GROUP
 )
-
-// outbox is the outbox topic: it survives every crash.
-type outbox struct {
-	mu         sync.Mutex
-	partitions [testPartitions][][]byte
-}
-
-func (o *outbox) Publish(_ context.Context, partition int32, record []byte) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.partitions[partition] = append(o.partitions[partition], record)
-	return nil
-}
-
-// records returns what a conversation's partition has of it, in order.
-func (o *outbox) records(t require.TestingT, c mailbox.Conversation) []*logv1.OutboxRecord {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var out []*logv1.OutboxRecord
-	for p, list := range o.partitions {
-		for _, b := range list {
-			r := &logv1.OutboxRecord{}
-			require.NoError(t, proto.Unmarshal(b, r))
-			if r.GetTenantId() == c.Tenant && r.GetConversationId() == c.ID {
-				require.Equal(t, mailbox.CommitBucket(c, testPartitions), int32(p))
-				out = append(out, r)
-			}
-		}
-	}
-	return out
-}
 
 // deployment is what outlives a process.
 type deployment struct {
@@ -76,7 +48,7 @@ func newDeployment(tb testing.TB) *deployment {
 	tb.Helper()
 	b, err := blobs.Open(tb.Context(), "mem://")
 	require.NoError(tb, err)
-	d := &deployment{store: openStore(tb, vfs.NewMem()), blobs: b, outbox: &outbox{}}
+	d := &deployment{store: openStore(tb, vfs.NewMem()), blobs: b, outbox: newOutbox()}
 	tb.Cleanup(func() {
 		require.NoError(tb, d.store.Close())
 		_ = b.Close()
@@ -85,7 +57,7 @@ func newDeployment(tb testing.TB) *deployment {
 }
 
 func (d *deployment) config() Config {
-	return Config{Heads: d.store, Members: d.store, Blobs: d.blobs, Publisher: d.outbox, ShardCount: testShards, OutboxPartitions: testPartitions, Limits: d.limits}
+	return Config{Heads: d.store, Members: d.store, Blobs: d.blobs, Publisher: d.outbox, State: d.store, Outbox: d.outbox, ShardCount: testShards, OutboxPartitions: testPartitions, Limits: d.limits, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func (d *deployment) service(t require.TestingT) *Service {

@@ -8,6 +8,7 @@ import (
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	statev1 "github.com/laneway/laneway/api/laneway/state/v1"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/membership"
 )
 
 const schemaVersion = 1
@@ -126,6 +127,12 @@ func (h *head) audience(group string) *logv1.GroupAudience {
 		MemberCount:       h.members,
 		TargetShards:      h.shards,
 	}
+}
+
+// take makes a version the head's current one.
+func (h *head) take(v *membership.Version) {
+	h.generation, h.version, h.digest = v.Generation, v.Version, v.Digest()
+	h.slotHighWater, h.members, h.shards = v.SlotHighWater, v.MemberCount, v.TargetShards()
 }
 
 // current names the head's current version.

@@ -3,12 +3,14 @@ package conversation
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
 	"github.com/laneway/laneway/blobs"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/records"
 )
 
 // fault is what happens to one call that leaves a process.
@@ -21,17 +23,26 @@ const (
 	lostBefore        // the call fails, not carried out
 	lostAfter         // the call is carried out, its answer is lost
 	faultCount
+
+	// Only for publishing: the record lands when the outbox is told so.
+	crashLate // the process is dead by then
+	waitLate  // the process waits for it
 )
 
-var faultNames = [faultCount]string{"no fault", "crash before", "crash after", "lost before", "lost after"}
+var faultNames = map[fault]string{
+	noFault: "no fault", crashBefore: "crash before", crashAfter: "crash after", lostBefore: "lost before", lostAfter: "lost after",
+	crashLate: "crash, lands late", waitLate: "lands late",
+}
 
 // process is one process of a deployment: every call of its service to the
 // outside may meet a fault, and after a crash all fail.
 type process struct {
 	mailbox.HeadStore
 	mailbox.MembershipStore
-	d     *deployment
-	serve *Service
+	state  CommitStore
+	d      *deployment
+	serve  *Service
+	beatMu sync.Mutex
 
 	mu    sync.Mutex
 	calls int
@@ -39,10 +50,24 @@ type process struct {
 	next  func(call int, op string) fault
 }
 
+// atPublish is what becomes of each publication; everything else is well.
+func atPublish(what fault) func(int, string) fault {
+	return func(_ int, op string) fault {
+		if op == "publish" {
+			return what
+		}
+		return noFault
+	}
+}
+
 func startProcess(t require.TestingT, d *deployment, next func(int, string) fault) *process {
-	p := &process{HeadStore: d.store, MembershipStore: d.store, d: d, next: next}
+	return startOn(t, d, d.store, next)
+}
+
+func startOn(t require.TestingT, d *deployment, store mailbox.Store, next func(int, string) fault) *process {
+	p := &process{HeadStore: store, MembershipStore: store, state: store, d: d, next: next}
 	cfg := d.config()
-	cfg.Heads, cfg.Members, cfg.Blobs, cfg.Publisher = p, p, p, p
+	cfg.Heads, cfg.Members, cfg.Blobs, cfg.Publisher, cfg.State, cfg.Outbox = p, p, p, p, p, p
 	s, err := New(cfg)
 	require.NoError(t, err)
 	p.serve = s
@@ -75,10 +100,21 @@ func (p *process) call(op string, lost error, f func() error) error {
 	if p.next != nil {
 		what = p.next(n, op)
 	}
-	if what == crashBefore || what == crashAfter {
+	if what == crashBefore || what == crashAfter || what == crashLate {
 		p.kill()
 	}
 	switch what {
+	case crashLate:
+		p.d.outbox.delay(func() { _ = f() })
+		return errCrashed
+	case waitLate:
+		landed := make(chan struct{})
+		p.d.outbox.delay(func() { _ = f(); close(landed) })
+		<-landed
+		if p.crashed() {
+			return errCrashed
+		}
+		return nil
 	case crashBefore:
 		return errCrashed
 	case lostBefore:
@@ -136,6 +172,50 @@ func (p *process) Publish(ctx context.Context, partition int32, record []byte) e
 	return p.call("publish", errLost, func() error { return p.d.outbox.Publish(ctx, partition, record) })
 }
 
+func (p *process) Append(ctx context.Context, partition int32, kind records.OutboxKind, value []byte) (int64, error) {
+	op := "mark"
+	if kind == records.OutboxAnswer {
+		op = "keep answer"
+	}
+	var at atomic.Int64 // it may land after this returned
+	err := p.call(op, errLost, func() error {
+		offset, err := p.d.outbox.Append(ctx, partition, kind, value)
+		at.Store(offset)
+		return err
+	})
+	return at.Load(), err
+}
+
+func (p *process) Starts(ctx context.Context) (at []int64, err error) {
+	err = p.call("read starts", errLost, func() error { at, err = p.d.outbox.Starts(ctx); return err })
+	return at, err
+}
+
+func (p *process) Ends(ctx context.Context) (at []int64, err error) {
+	err = p.call("read ends", errLost, func() error { at, err = p.d.outbox.Ends(ctx); return err })
+	return at, err
+}
+
+func (p *process) Read(ctx context.Context, partition int32, from, end int64, f func([]records.Logged) error) error {
+	return p.d.outbox.Read(ctx, partition, from, end, f)
+}
+
+func (p *process) Incarnation() string { return p.state.Incarnation() }
+
+func (p *process) LoadCommitState(ctx context.Context) (st mailbox.CommitState, revision uint64, err error) {
+	err = p.call("read commit state", errLost, func() error {
+		st, revision, err = p.state.LoadCommitState(ctx)
+		return err
+	})
+	return st, revision, err
+}
+
+func (p *process) CompareAndSetCommitState(ctx context.Context, revision uint64, st mailbox.CommitState) error {
+	return p.call("write commit state", mailbox.ErrOutcomeUnknown, func() error {
+		return p.state.CompareAndSetCommitState(ctx, revision, st)
+	})
+}
+
 func (p *process) Put(ctx context.Context, key string, data []byte) error {
 	return p.call("put blob", errLost, func() error { return p.d.blobs.Put(ctx, key, data) })
 }
@@ -159,7 +239,7 @@ func newPowered(t require.TestingT, ctx context.Context) *powered {
 	b, err := blobs.Open(ctx, "mem://")
 	require.NoError(t, err)
 	fs := vfs.NewCrashableMem()
-	return &powered{&deployment{store: openStore(t, fs), blobs: b, outbox: &outbox{}, limits: Limits{InlineChangeBytes: 150}}, fs}
+	return &powered{&deployment{store: openStore(t, fs), blobs: b, outbox: newOutbox(), limits: Limits{InlineChangeBytes: 150}}, fs}
 }
 
 func (p *powered) close() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -30,12 +31,14 @@ type Config struct {
 	// ShardCount and OutboxPartitions are the deployment's immutable numbers.
 	ShardCount       int
 	OutboxPartitions int
-	// CommitEpoch is written into every record (design 8.4); it stays 0 as long
-	// as no recovery has raised it.
-	CommitEpoch uint64
-	Now         func() time.Time // nil: time.Now
-	Logger      *slog.Logger     // nil: slog.Default
-	Limits      Limits
+	// State and Outbox make good what a store may lose; both are nil for one that
+	// loses nothing.
+	State  CommitStore
+	Outbox Outbox
+	Quota  Quota            // nil: there is none
+	Now    func() time.Time // nil: time.Now
+	Logger *slog.Logger     // nil: slog.Default
+	Limits Limits
 }
 
 const (
@@ -57,10 +60,18 @@ type Service struct {
 	limits Limits
 	rows   membership.Rows
 	states *states
+
+	// incarnation is the store's, "" for one that loses nothing: epoch stays 0 then
+	// and the gate is always open.
+	incarnation string
+	gate        atomic.Pointer[error] // why commits are closed; nil: open
+	epoch       atomic.Uint64         // the commit epoch that records carry
+	decided     atomic.Uint64         // how much this process has decided
+	beat        beat                  // of the one goroutine that calls Beat
 }
 
-// New returns a service. Run Sweep before serving: it finishes what a crash left
-// pending.
+// New returns a service. Run Recover before serving, and then Sweep: it finishes
+// what a crash left pending.
 func New(cfg Config) (*Service, error) {
 	switch {
 	case cfg.Heads == nil || cfg.Members == nil || cfg.Blobs == nil || cfg.Publisher == nil:
@@ -75,7 +86,17 @@ func New(cfg Config) (*Service, error) {
 		cfg.Logger = slog.Default()
 	}
 	l := cfg.Limits.withDefaults()
-	return &Service{cfg: cfg, limits: l, rows: membership.Rows{Store: cfg.Members, Blobs: cfg.Blobs}, states: newStates(l.CacheBytes)}, nil
+	s := &Service{cfg: cfg, limits: l, rows: membership.Rows{Store: cfg.Members, Blobs: cfg.Blobs}, states: newStates(l.CacheBytes)}
+	if cfg.State != nil {
+		s.incarnation = cfg.State.Incarnation()
+	}
+	if s.lossy() {
+		if cfg.Outbox == nil {
+			return nil, errors.New("conversation: a store that may lose its last writes needs Outbox")
+		}
+		s.shut(errNotRecovered)
+	}
+	return s, nil
 }
 
 // plan is what a request wants to become of the head.
@@ -85,16 +106,32 @@ type plan struct {
 	version *membership.Next
 	// unchanged: nothing is to be done; the row is the answer.
 	unchanged *statev1.CommittedMessage
+	// cost is what a quota counts it for: the users of its audience. must: it is
+	// never refused for that.
+	cost int
+	must bool
+	// unsure: the compare-and-set may have been applied.
+	unsure bool
 }
 
 // run takes a request through the steps of design 9.1. compute is called with
 // the current head, once for every attempt.
 func (s *Service) run(ctx context.Context, c mailbox.Conversation, k messageKey, compute func(*state) (*plan, error)) (row *statev1.CommittedMessage, duplicate bool, err error) {
-	st, err := s.states.acquire(ctx, c)
-	if err != nil {
-		return nil, false, fmt.Errorf("waiting for the turn in conversation %q/%q: %w", c.Tenant, c.ID, err)
+	if err := s.Closed(); err != nil {
+		return nil, false, err
 	}
-	defer s.states.release(st)
+	defer func() { s.notice(err) }()
+	st, err := s.turn(ctx, c)
+	if err != nil {
+		return nil, false, err
+	}
+	var b bill
+	defer b.settle()
+	defer func() {
+		if st != nil {
+			s.states.release(st)
+		}
+	}()
 	staleAt := uint64(0)
 	for attempt := range maxAttempts {
 		if err := pause(ctx, attempt); err != nil {
@@ -144,7 +181,14 @@ func (s *Service) run(ctx context.Context, c mailbox.Conversation, k messageKey,
 		if p.unchanged != nil {
 			return p.unchanged, false, s.settle(ctx, st, k, p.unchanged)
 		}
+		switch again, err := s.charge(ctx, &st, &b, p, remembered); {
+		case err != nil:
+			return nil, false, err
+		case again:
+			continue
+		}
 		decided, err := s.decide(ctx, st, p)
+		b.used = b.used || decided || p.unsure
 		if err != nil {
 			return nil, false, err
 		}
@@ -153,6 +197,15 @@ func (s *Service) run(ctx context.Context, c mailbox.Conversation, k messageKey,
 		}
 	}
 	return nil, false, fmt.Errorf("%w (conversation %q/%q)", ErrConflict, c.Tenant, c.ID)
+}
+
+// turn waits for the conversation's turn.
+func (s *Service) turn(ctx context.Context, c mailbox.Conversation) (*state, error) {
+	st, err := s.states.acquire(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for the turn in conversation %q/%q: %w", c.Tenant, c.ID, err)
+	}
+	return st, nil
 }
 
 // pause lets other processes go first after some lost races.
@@ -219,17 +272,20 @@ func (s *Service) decide(ctx context.Context, st *state, p *plan) (bool, error) 
 	}
 	switch err := s.cfg.Heads.CompareAndSetHead(ctx, c, st.revision, b, true); {
 	case err == nil:
+		s.decided.Add(1)
 		st.head, st.revision = p.next, st.revision+1
 		if p.version != nil {
 			st.keepVersion(p.version)
 		}
 		return true, nil
-	case errors.Is(err, mailbox.ErrHeadMoved), errors.Is(err, mailbox.ErrOutcomeUnknown):
+	case again(err):
 		// When it was applied after all, the head read next has this record as
 		// pending, or its look-up row is written.
+		p.unsure = !errors.Is(err, mailbox.ErrHeadMoved)
 		st.forget()
 		return false, nil
 	default:
+		p.unsure = true
 		st.forget()
 		return false, fmt.Errorf("move the head of conversation %q/%q: %w", c.Tenant, c.ID, err)
 	}
@@ -264,10 +320,13 @@ func fence(h *head, requested uint64) (uint64, error) {
 // settle makes the answer "nothing changed" lasting. A look-up row is not synced
 // by itself, it is durable before a later durable write of the head; so the
 // head is written once more as it is, durably, and once to say that nothing is
-// pending.
+// pending. A store that may lose both gets the row back from the outbox.
 func (s *Service) settle(ctx context.Context, st *state, k messageKey, row *statev1.CommittedMessage) error {
 	c := st.conversation
 	if err := s.putRow(ctx, c, k.sender, k.clientMessageID, row); err != nil {
+		return err
+	}
+	if err := s.keepAnswer(ctx, c, k, row); err != nil {
 		return err
 	}
 	for attempt := range maxAttempts {
@@ -293,7 +352,7 @@ func (s *Service) settle(ctx context.Context, st *state, k messageKey, row *stat
 			return s.clear(ctx, st)
 		}
 		st.forget()
-		if !errors.Is(err, mailbox.ErrHeadMoved) && !errors.Is(err, mailbox.ErrOutcomeUnknown) {
+		if !again(err) {
 			return fmt.Errorf("move the head of conversation %q/%q: %w", c.Tenant, c.ID, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
@@ -24,11 +25,38 @@ var (
 // crashes, power failures and lost answers at random steps, and checks the
 // outbox against the model.
 func TestSimulation(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		d := newPowered(t, t.Context())
+		defer d.close()
+		s := &simulation{t: t, d: d.deployment, rng: seeded(seed), ledger: map[clientMessage]answer{}}
+		s.disaster = func() { s.cutPower(d) }
+		s.run()
+	})
+}
+
+// TestSimulationOverLostTails is the same on a store that comes back again and
+// again without its last acknowledged writes, while records are in flight, and
+// while the processes recover from the loss before.
+func TestSimulationOverLostTails(t *testing.T) {
+	eachSeed(t, func(t *testing.T, seed uint64) {
+		d := newLossy(t, t.Context())
+		defer d.close()
+		s := &simulation{t: t, d: d.deployment, lossy: d, rng: seeded(seed), ledger: map[clientMessage]answer{}}
+		s.disaster = func() { s.loseTail(d) }
+		s.run()
+	})
+}
+
+func eachSeed(t *testing.T, simulate func(*testing.T, uint64)) {
 	if *simSeed != 0 {
 		simulate(t, *simSeed)
 		return
 	}
-	for seed := uint64(1); seed <= uint64(*simSeeds); seed++ {
+	seeds := uint64(*simSeeds)
+	if testing.Short() {
+		seeds = min(seeds, 6)
+	}
+	for seed := uint64(1); seed <= seeds; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { simulate(t, seed) })
 	}
 }
@@ -40,8 +68,11 @@ const (
 )
 
 type simulation struct {
-	t *testing.T
-	d *powered
+	t     *testing.T
+	d     *deployment
+	lossy *lossy // nil: the store loses nothing that it acknowledged
+	// disaster is what happens to the store now and then.
+	disaster func()
 
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -50,7 +81,8 @@ type simulation struct {
 	processes [simProcesses]*process
 	failures  int
 
-	ledger map[clientMessage]answer // the first answer to each request
+	ledger   map[clientMessage]answer // the first answer to each request
+	answered []request
 }
 
 type clientMessage struct {
@@ -65,7 +97,23 @@ func (s *simulation) intn(n int) int {
 }
 
 // next draws the fault of a call.
-func (s *simulation) next(int, string) fault {
+func (s *simulation) next(_ int, op string) fault {
+	if s.lossy != nil {
+		if s.intn(4) == 0 {
+			s.lossy.outbox.land(1)
+		}
+		if s.intn(1200) == 0 {
+			s.loseTail(s.lossy)
+		}
+		if op == "publish" || op == "keep answer" {
+			switch s.intn(40) {
+			case 0:
+				return crashLate
+			case 1:
+				return waitLate
+			}
+		}
+	}
 	switch n := s.intn(1000); {
 	case n < 6:
 		return crashBefore
@@ -79,18 +127,39 @@ func (s *simulation) next(int, string) fault {
 	return noFault
 }
 
-func simulate(t *testing.T, seed uint64) {
-	s := &simulation{t: t, d: newPowered(t, t.Context()), rng: seeded(seed), ledger: map[clientMessage]answer{}}
-	defer s.d.close()
+func (s *simulation) run() {
 	for i := range s.processes {
-		s.processes[i] = startProcess(t, s.d.deployment, s.next)
+		s.processes[i] = s.start(s.next)
 	}
 	var wg sync.WaitGroup
 	for client := range simClients {
 		wg.Go(func() { s.client(client) })
 	}
-	wg.Wait()
-	s.finish()
+	// What waits for a record in flight goes on in the end.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wg.Wait()
+	}()
+	tick := time.NewTicker(testPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			s.finish()
+			return
+		case <-tick.C:
+			s.d.outbox.land(1)
+		}
+	}
+}
+
+// start starts a process on the store as it is now.
+func (s *simulation) start(next func(int, string) fault) *process {
+	if s.lossy != nil {
+		return startOn(s.t, s.d, s.lossy.server.connect(), next)
+	}
+	return startProcess(s.t, s.d, next)
 }
 
 func (s *simulation) client(n int) {
@@ -98,7 +167,7 @@ func (s *simulation) client(n int) {
 		r := s.draw(fmt.Sprintf("client-%d", n), fmt.Sprintf("r%d", i))
 		for range 1 + s.intn(12) { // then the client gives up; its request may still take effect
 			if s.intn(150) == 0 {
-				s.cutPower()
+				s.disaster()
 			}
 			if s.attempt(r) && s.intn(4) > 0 {
 				break // else it asks again, as a client whose answer got lost
@@ -142,20 +211,32 @@ func (s *simulation) attempt(r request) bool {
 	i := s.intn(simProcesses)
 	s.mu.Lock()
 	p := s.processes[i]
-	if p.crashed() {
-		p = startProcess(s.t, s.d.deployment, s.next)
+	if p.crashed() || errors.Is(p.serve.Closed(), mailbox.ErrStoreRestarted) {
+		p = s.start(s.next)
 		s.processes[i] = p
 	}
 	s.mu.Unlock()
-	if s.intn(20) == 0 {
-		_ = p.serve.Sweep(context.Background()) // it meets faults too
+	switch s.intn(20) { // these meet faults too
+	case 0:
+		_ = p.serve.Sweep(context.Background())
+	case 1, 2, 3:
+		p.beatMu.Lock()
+		_ = p.serve.Beat(context.Background())
+		p.beatMu.Unlock()
+	}
+	if p.serve.Closed() != nil {
+		switch err := p.serve.Recover(context.Background()); {
+		case err == nil, passes(err):
+		default:
+			s.t.Errorf("unexpected error of a recovery: %v", err)
+		}
 	}
 	got, err := r.do(context.Background(), p.serve)
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrGroupEmpty), errors.Is(err, ErrGroupUnknown):
 		return true
-	case errors.Is(err, errCrashed), errors.Is(err, errLost), errors.Is(err, mailbox.ErrOutcomeUnknown), errors.Is(err, ErrConflict):
+	case passes(err):
 		return false
 	default:
 		s.t.Errorf("unexpected error: %v", err)
@@ -167,12 +248,25 @@ func (s *simulation) attempt(r request) bool {
 	if first, known := s.ledger[key]; known && first != got {
 		s.t.Errorf("%v answered %+v first and %+v then", key, first, got)
 	}
+	if _, known := s.ledger[key]; !known {
+		s.answered = append(s.answered, r)
+	}
 	s.ledger[key] = got
 	return true
 }
 
+// passes reports whether an error is of the kind that the simulation makes.
+func passes(err error) bool {
+	for _, e := range []error{errCrashed, errLost, mailbox.ErrOutcomeUnknown, ErrConflict, mailbox.ErrStoreRestarted, ErrRecovering} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // cutPower kills all processes and loses a random part of what was not synced.
-func (s *simulation) cutPower() {
+func (s *simulation) cutPower(d *powered) {
 	s.mu.Lock()
 	for _, p := range s.processes {
 		p.kill()
@@ -184,19 +278,45 @@ func (s *simulation) cutPower() {
 		p.kill()
 	}
 	s.failures++
-	s.d.fail(s.t, vfs.CrashCloneCfg{UnsyncedDataPercent: s.intn(101), RNG: rand.New(rand.NewPCG(uint64(s.intn(1<<30)), 2))})
+	d.fail(s.t, vfs.CrashCloneCfg{UnsyncedDataPercent: s.intn(101), RNG: rand.New(rand.NewPCG(uint64(s.intn(1<<30)), 2))})
 }
 
-// finish lets a healthy process sweep and compares everything.
+// loseTail restarts the store without some of its last writes, most often a few.
+// Nothing stops for it.
+func (s *simulation) loseTail(d *lossy) {
+	lose := s.intn(8)
+	switch s.intn(6) {
+	case 0:
+		lose = s.intn(200)
+	case 1:
+		lose = 0
+	}
+	s.mu.Lock()
+	s.failures++
+	s.mu.Unlock()
+	d.server.restart(lose)
+}
+
+// finish lets a healthy process recover and sweep, and compares everything.
 func (s *simulation) finish() {
 	t := s.t
-	s.cutPower()
-	p := startProcess(t, s.d.deployment, nil)
+	s.disaster()
+	p := s.start(nil)
+	require.NoError(t, p.serve.Recover(t.Context()))
+	s.d.outbox.land(1 << 30)
 	require.NoError(t, p.serve.Sweep(t.Context()))
+	for _, r := range s.answered {
+		got, err := r.do(t.Context(), p.serve)
+		require.NoError(t, err)
+		require.Equal(t, s.ledger[clientMessage{r.conversation, r.sender, r.id}], got, "a retry answers something else")
+	}
+	if s.lossy != nil {
+		s.d.store = s.lossy.server.connect()
+	}
 	records := 0
 	for _, id := range []string{"c", "g0", "g1"} {
 		c := mailbox.Conversation{Tenant: "acme", ID: id}
-		k := newChecker(t, s.d.deployment)
+		k := newChecker(t, s.d)
 		k.conversation(c)
 		records += int(k.last)
 		st, err := p.serve.states.acquire(t.Context(), c)
@@ -225,5 +345,5 @@ func (s *simulation) finish() {
 		}
 	}
 	require.Greater(t, records, 30, "the simulation did something")
-	t.Logf("%d records, %d answers, %d power failures", records, len(s.ledger), s.failures)
+	t.Logf("%d records, %d answers, %d failures of the store", records, len(s.ledger), s.failures)
 }

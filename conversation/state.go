@@ -74,6 +74,16 @@ func newStates(maxBytes int) *states {
 	return &states{maxBytes: maxBytes, all: make(map[mailbox.Conversation]*state), idle: list.New()}
 }
 
+// dropIdle forgets every conversation that nobody is at work on.
+func (s *states) dropIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := s.idle.Front(); e != nil; e = s.idle.Front() {
+		delete(s.all, s.idle.Remove(e).(*state).conversation)
+	}
+	s.bytes = 0
+}
+
 // acquire waits for the conversation's turn.
 func (s *states) acquire(ctx context.Context, c mailbox.Conversation) (*state, error) {
 	st := s.ref(c)

@@ -17,9 +17,10 @@ const sweepParallel = 16
 // before serving and then periodically. It passes over conversations that have a
 // request under way here, since that request finishes them, and goes on after
 // failures; they are returned together.
-func (s *Service) Sweep(ctx context.Context) error {
+func (s *Service) Sweep(ctx context.Context) (err error) {
+	defer func() { s.notice(err) }()
 	var found []mailbox.Conversation
-	err := s.cfg.Heads.PendingHeads(ctx, func(c mailbox.Conversation) bool {
+	err = s.cfg.Heads.PendingHeads(ctx, func(c mailbox.Conversation) bool {
 		found = append(found, c)
 		return true
 	})

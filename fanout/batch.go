@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
+	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
 	"github.com/laneway/laneway/quarantine"
@@ -18,7 +19,7 @@ import (
 // item is one outbox record of a batch on its way.
 type item struct {
 	source *kgo.Record
-	record *logv1.OutboxRecord // nil once it is in quarantine or stale
+	record *logv1.OutboxRecord // nil once it is in quarantine or dropped
 }
 
 func (i *item) conversation() mailbox.Conversation {
@@ -35,6 +36,7 @@ func (p *partition) process(ctx context.Context, batch []*kgo.Record) bool {
 	}
 	var out []segment
 	ok := p.retry(ctx, "decode and quarantine", func() error { return p.decode(ctx, items) }) &&
+		p.retry(ctx, "commit epochs", func() error { return p.keepMarkers(ctx) }) &&
 		p.retry(ctx, "fencing", func() error { return p.fence(ctx, items) }) &&
 		p.retry(ctx, "membership snapshot", func() error { return p.prove(ctx, items) }) &&
 		p.retry(ctx, "plan and quarantine", func() (err error) { out, err = p.plan(ctx, items); return err }) &&
@@ -64,7 +66,8 @@ func (p *partition) produceAll(ctx context.Context, out []segment) bool {
 	return true
 }
 
-// retry calls f until it succeeds, and returns false when ctx ended.
+// retry calls f until it succeeds, and returns false when ctx ended. A store
+// whose server is another one is no reason to try again: it ends the coordinator.
 func (p *partition) retry(ctx context.Context, what string, f func() error) bool {
 	pause := backoff{base: p.c.cfg.RetryBackoff}
 	for {
@@ -76,7 +79,7 @@ func (p *partition) retry(ctx context.Context, what string, f func() error) bool
 			}
 			return true
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || p.c.restarted(err) {
 			return false
 		}
 		p.metrics.retries.Inc()
@@ -97,28 +100,61 @@ func (p *partition) retry(ctx context.Context, what string, f func() error) bool
 	}
 }
 
-// decode fills in the records; a bad one goes to quarantine.
+// decode fills in the records that count, in log order; a bad one goes to
+// quarantine, whatever its kind.
 func (p *partition) decode(ctx context.Context, items []item) error {
 	for i := range items {
 		it := &items[i]
 		if it.record != nil || it.source == nil {
 			continue
 		}
-		rec, err := records.DecodeOutbox(it.source.Value, p.c.cfg.Shards, it.source.Timestamp.UnixMilli())
-		if err == nil {
-			it.record = rec
-			continue
-		}
-		if err := p.quarantine(ctx, it, err); err != nil {
-			return err
+		if err := p.decodeOne(it); err != nil {
+			if err := p.quarantine(ctx, it, err); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+// decodeOne takes an item out of the batch that is no message, or none that
+// counts.
+func (p *partition) decodeOne(it *item) error {
+	offset := it.source.Offset
+	switch broker.OutboxKind(it.source) {
+	case records.OutboxCommitEpoch:
+		e, err := records.DecodeCommitEpoch(it.source.Value)
+		if err != nil {
+			return err
+		}
+		p.marker(e, offset)
+		it.source = nil
+		return nil
+	case records.OutboxAnswer: // of use to a recovery only
+		if _, err := records.DecodeAnswer(it.source.Value); err != nil {
+			return err
+		}
+		it.source = nil
+		return nil
+	}
+	rec, err := records.DecodeOutbox(it.source.Value, p.c.cfg.Shards, it.source.Timestamp.UnixMilli())
+	epoch := rec.GetCommitEpoch()
+	if err != nil {
+		epoch, _ = records.SplitCommitEpoch(it.source.Value)
+	}
+	if p.staleCommit(epoch, offset) { // bad or not, it does not count
+		p.metrics.staleCommits.Inc()
+		it.source = nil
+		return nil
+	}
+	it.record = rec
+	return err
+}
+
 // quarantine puts the item away and takes it out of the batch.
 func (p *partition) quarantine(ctx context.Context, it *item, cause error) error {
-	bad, condemned := quarantine.From(cause, it.source.Topic, p.number, it.source.Offset, it.source.Value)
+	_, value := records.SplitCommitEpoch(it.source.Value)
+	bad, condemned := quarantine.From(cause, it.source.Topic, p.number, it.source.Offset, value)
 	if !condemned {
 		return cause
 	}

@@ -131,6 +131,8 @@ func benchRaw(ctx context.Context, b *testing.B, client broker.ClientConfig, top
 // benchFences remembers nothing: every conversation is new.
 type benchFences struct{}
 
+func (*benchFences) Incarnation() string { return "" }
+
 func (*benchFences) LoadOutboxFences(context.Context, int32, []mailbox.Conversation) ([]mailbox.FenceRow, error) {
 	return nil, nil
 }

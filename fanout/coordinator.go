@@ -44,7 +44,7 @@ type Config struct {
 	// Partitions is this instance's own set; empty for all. Check the sets of all
 	// instances with CheckAssignment.
 	Partitions []int32
-	Fences     mailbox.OutboxFenceStore
+	Fences     FenceStore
 	Snapshots  Snapshots
 	Quarantine Quarantine
 	Registerer prometheus.Registerer // nil for no metrics
@@ -64,6 +64,9 @@ type Config struct {
 	// RecommitInterval is how often unchanged positions are committed again, so
 	// that the broker does not expire them; default 1 hour.
 	RecommitInterval time.Duration
+	// MarkInterval is how often a partition's position is written to a store that
+	// may lose its last writes; default 1 s. A restart repeats what came after.
+	MarkInterval time.Duration
 	// RetryBackoff is the first pause after a failed attempt; it doubles up to 64
 	// times that. Default 100 ms.
 	RetryBackoff time.Duration
@@ -90,6 +93,7 @@ func (c *Config) setDefaults() error {
 	setDefault(&c.FenceRows, max(65536/len(c.Partitions), 1024))
 	setDefault(&c.CommitInterval, 100*time.Millisecond)
 	setDefault(&c.RecommitInterval, time.Hour)
+	setDefault(&c.MarkInterval, time.Second)
 	setDefault(&c.RetryBackoff, 100*time.Millisecond)
 	setDefault(&c.LagInterval, 10*time.Second)
 	if c.Logger == nil {
@@ -112,6 +116,7 @@ type Coordinator struct {
 	cl      *kgo.Client // consumes the outbox and produces dispatches
 	adm     *kadm.Client
 	commits *committer
+	cancel  context.CancelCauseFunc // ends Run
 
 	mu         sync.Mutex
 	partitions map[int32]*partition // those whose position is verified
@@ -147,21 +152,41 @@ func NewCoordinator(cfg Config) (*Coordinator, error) {
 }
 
 // Run works until ctx ends, then commits what was acknowledged and returns. A
-// partition that must not go on stops alone: see Ready.
+// partition that must not go on stops alone: see Ready. When the store's server
+// is another one, Run returns mailbox.ErrStoreRestarted: what is in memory may be
+// more than the store has, and a new coordinator begins where the store's rows
+// are complete.
 func (c *Coordinator) Run(ctx context.Context) error {
 	defer c.cl.Close()
+	ctx, c.cancel = context.WithCancelCause(ctx)
+	defer c.cancel(nil)
 	var commits sync.WaitGroup
 	endCommits := make(chan struct{})
 	commits.Go(func() { c.commits.run(endCommits) })
 	defer commits.Wait()
 	defer close(endCommits)
 
+	defer c.keepLast()
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	workers.Go(func() { c.verifyAll(ctx, &workers) })
 	workers.Go(func() { c.measureLag(ctx) })
+	workers.Go(func() { c.keepPositions(ctx) })
 	c.poll(ctx)
+	if err := context.Cause(ctx); errors.Is(err, mailbox.ErrStoreRestarted) {
+		return err
+	}
 	return nil
+}
+
+// restarted ends Run when err says that the store's server is another one, and
+// reports whether it does.
+func (c *Coordinator) restarted(err error) bool {
+	if !errors.Is(err, mailbox.ErrStoreRestarted) {
+		return false
+	}
+	c.cancel(err)
+	return true
 }
 
 // Ready returns nil when every own partition is being worked on, else an error

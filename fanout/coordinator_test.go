@@ -162,10 +162,11 @@ func TestMissingSnapshotHoldsUpOnlyItsPartition(t *testing.T) {
 
 func TestFencesAreDurableBeforeAnythingIsProduced(t *testing.T) {
 	h := newHarness(t, startEmbedded(t).Addrs())
-	h.fences.fail = fmt.Errorf("the store is away")
+	c, _ := h.start(h.config())
+	require.Eventually(t, func() bool { return c.Ready() == nil }, testTimeout, testPoll)
+	h.fences.failWith(fmt.Errorf("the store is away"))
 	rec := singleRecord(conversationOn(0, 0), 1)
 	h.publish(rec)
-	c, _ := h.start(h.config())
 	require.Eventually(t, func() bool { return testutil.ToFloat64(c.metrics.retries.WithLabelValues("0")) > 2 }, testTimeout, testPoll)
 	cl, err := broker.NewClient(h.client)
 	require.NoError(t, err)
@@ -174,9 +175,7 @@ func TestFencesAreDurableBeforeAnythingIsProduced(t *testing.T) {
 	require.NoError(t, err)
 	ends.Each(func(o kadm.ListedOffset) { require.Zero(t, o.Offset) })
 
-	h.fences.mu.Lock()
-	h.fences.fail = nil
-	h.fences.mu.Unlock()
+	h.fences.failWith(nil)
 	h.dispatches().has(rec)
 }
 

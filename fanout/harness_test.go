@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -38,8 +39,35 @@ func testContext(tb testing.TB) context.Context {
 // memFences is a store of fence rows.
 type memFences struct {
 	mu   sync.Mutex
-	rows map[mailbox.Conversation]mailbox.FenceRow
+	rows map[fenceKey]mailbox.FenceRow
 	fail error
+	run  string // not empty: it may lose its last rows
+}
+
+type fenceKey struct {
+	partition    int32
+	conversation mailbox.Conversation
+}
+
+func (f *memFences) Incarnation() string { return f.run }
+
+func (f *memFences) failWith(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = err
+}
+
+// base returns the position that a partition's row of markers has.
+func (f *memFences) base(partition int32) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rows[fenceKey{testPartitions + partition, marksRow}].Base
+}
+
+func (f *memFences) copy() map[fenceKey]mailbox.FenceRow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.rows)
 }
 
 func (f *memFences) LoadOutboxFences(_ context.Context, partition int32, cs []mailbox.Conversation) ([]mailbox.FenceRow, error) {
@@ -47,27 +75,27 @@ func (f *memFences) LoadOutboxFences(_ context.Context, partition int32, cs []ma
 	defer f.mu.Unlock()
 	var out []mailbox.FenceRow
 	for _, c := range cs {
-		if mailbox.CommitBucket(c, testPartitions) != partition {
+		if partition < testPartitions && mailbox.CommitBucket(c, testPartitions) != partition {
 			return nil, fmt.Errorf("conversation %q does not belong to partition %d", c.ID, partition)
 		}
-		if r, ok := f.rows[c]; ok {
+		if r, ok := f.rows[fenceKey{partition, c}]; ok {
 			out = append(out, r)
 		}
 	}
 	return out, f.fail
 }
 
-func (f *memFences) PutOutboxFences(_ context.Context, _ int32, rows []mailbox.FenceRow) error {
+func (f *memFences) PutOutboxFences(_ context.Context, partition int32, rows []mailbox.FenceRow) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fail != nil {
 		return f.fail
 	}
 	if f.rows == nil {
-		f.rows = make(map[mailbox.Conversation]mailbox.FenceRow)
+		f.rows = make(map[fenceKey]mailbox.FenceRow)
 	}
 	for _, r := range rows {
-		f.rows[r.Conversation] = r
+		f.rows[fenceKey{partition, r.Conversation}] = r
 	}
 	return nil
 }

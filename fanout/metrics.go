@@ -12,6 +12,7 @@ type metrics struct {
 	records     *prometheus.CounterVec
 	dispatches  *prometheus.CounterVec
 	stale       *prometheus.CounterVec
+	commits     *prometheus.CounterVec
 	quarantined *prometheus.CounterVec
 	retries     *prometheus.CounterVec
 	lag         *prometheus.GaugeVec
@@ -31,6 +32,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		records:     counter("records_total", "Outbox records processed."),
 		dispatches:  counter("dispatches_total", "Dispatch records produced and acknowledged."),
 		stale:       counter("stale_epoch_dropped_total", "Outbox records dropped because their fencing_epoch is smaller than one seen before."),
+		commits:     counter("stale_commit_dropped_total", "Outbox records dropped because their commit_epoch is older than a marker before them: the store lost the commit, and its writer answered no success."),
 		quarantined: counter("quarantined_total", "Outbox records put into quarantine."),
 		retries:     counter("batch_retries_total", "Attempts of a batch that failed (store, membership, broker) and were made again."),
 		lag:         gauge("lag_records", "Records on the outbox partition that are not processed yet."),
@@ -44,7 +46,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.records, m.dispatches, m.stale, m.quarantined, m.retries, m.lag, m.stopped, m.waiting, m.batch} {
+	for _, c := range []prometheus.Collector{m.records, m.dispatches, m.stale, m.commits, m.quarantined, m.retries, m.lag, m.stopped, m.waiting, m.batch} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("fanout metrics: %w", err)
 		}
@@ -54,14 +56,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 // partitionMetrics are one partition's series, looked up once.
 type partitionMetrics struct {
-	records, dispatches, stale, quarantined, retries prometheus.Counter
-	lag, stopped, waiting                            prometheus.Gauge
+	records, dispatches, stale, staleCommits, quarantined, retries prometheus.Counter
+	lag, stopped, waiting                                          prometheus.Gauge
 }
 
 func (m *metrics) of(partition int32) partitionMetrics {
 	l := strconv.Itoa(int(partition))
 	return partitionMetrics{
-		m.records.WithLabelValues(l), m.dispatches.WithLabelValues(l), m.stale.WithLabelValues(l),
+		m.records.WithLabelValues(l), m.dispatches.WithLabelValues(l), m.stale.WithLabelValues(l), m.commits.WithLabelValues(l),
 		m.quarantined.WithLabelValues(l), m.retries.WithLabelValues(l),
 		m.lag.WithLabelValues(l), m.stopped.WithLabelValues(l), m.waiting.WithLabelValues(l),
 	}

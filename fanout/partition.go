@@ -13,6 +13,7 @@ import (
 
 	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/fencing"
+	"github.com/laneway/laneway/records"
 )
 
 // partition is one outbox partition's queue and worker. Its fetching pauses
@@ -23,6 +24,7 @@ type partition struct {
 	number   int32
 	metrics  partitionMetrics
 	fences   *fencing.Memory
+	marks    marks
 	position atomic.Int64 // everything below it is acknowledged
 	// waits is what the partition has waited for through several attempts.
 	waits atomic.Pointer[error]
@@ -36,10 +38,11 @@ type partition struct {
 	wake   chan struct{}
 }
 
-func newPartition(c *Coordinator, number int32, position int64) *partition {
+func newPartition(c *Coordinator, number int32, position int64, epochs records.CommitEpochs) *partition {
 	p := &partition{
 		c: c, number: number, metrics: c.metrics.of(number),
 		fences: fencing.NewMemory(c.cfg.FenceRows),
+		marks:  marks{epochs: epochs, kept: -1},
 		next:   position,
 		wake:   make(chan struct{}, 1),
 	}
@@ -140,16 +143,16 @@ func (p *partition) take(ctx context.Context) []*kgo.Record {
 // stopped is still good and is dispatched.
 func (p *partition) run(ctx context.Context) {
 	for {
-		records := p.take(ctx)
-		if records == nil {
+		batch := p.take(ctx)
+		if batch == nil {
 			return
 		}
 		started := time.Now()
-		if !p.process(ctx, records) {
+		if !p.process(ctx, batch) {
 			return
 		}
 		p.c.metrics.batch.Observe(time.Since(started).Seconds())
-		next := records[len(records)-1].Offset + 1
+		next := batch[len(batch)-1].Offset + 1
 		p.position.Store(next)
 		p.c.commits.put(p.number, next)
 		p.mu.Lock()

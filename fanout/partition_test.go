@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/laneway/laneway/broker"
+	"github.com/laneway/laneway/records"
 )
 
 // TestNothingIsTakenAfterABreak: a fetch that was on its way when the partition
@@ -28,7 +29,7 @@ func TestNothingIsTakenAfterABreak(t *testing.T) {
 			c, err := NewCoordinator(h.config())
 			require.NoError(t, err)
 			defer c.cl.Close()
-			p := newPartition(c, 0, 7)
+			p := newPartition(c, 0, 7, records.CommitEpochs{})
 			p.deliver(t.Context(), broken)
 			p.deliver(t.Context(), fetched(11, 12))
 			p.mu.Lock()

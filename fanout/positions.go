@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/laneway/laneway/broker"
+	"github.com/laneway/laneway/records"
 )
 
 // verifyAll reads the position of every own partition and starts each as soon as
@@ -51,12 +52,20 @@ func (c *Coordinator) verify(ctx context.Context, pending []int32, workers *sync
 			c.setUnready(number, err)
 			continue
 		}
-		p := newPartition(c, number, position)
 		if position < start || position > end {
 			c.setUnready(number, nil)
-			c.stop(p, &broker.TruncatedError{Topic: topic, Partition: number, Offset: position, Start: start, End: end})
+			c.stop(newPartition(c, number, position, records.CommitEpochs{}), &broker.TruncatedError{Topic: topic, Partition: number, Offset: position, Start: start, End: end})
 			continue
 		}
+		position, epochs, err := c.begin(ctx, number, start, position)
+		if err != nil {
+			if c.restarted(err) {
+				return
+			}
+			c.setUnready(number, err)
+			continue
+		}
+		p := newPartition(c, number, position, epochs)
 		c.mu.Lock()
 		c.partitions[number] = p
 		delete(c.unready, number)

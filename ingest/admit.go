@@ -10,6 +10,7 @@ import (
 	"github.com/laneway/laneway/ingest/admission"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/records"
+	"github.com/laneway/laneway/watermark"
 )
 
 // admitLoop reads the log from the lowest watermark on and admits each batch.
@@ -58,40 +59,76 @@ func (s *Shard) waitForRoom(ctx context.Context) error {
 
 // admitBatch decides a batch, makes its manifests durable and turns it into
 // obligations and tasks, in that order (design 6.1).
+//
+// Beyond what any owner has admitted, nearly every dispatch is new. It is begun
+// without a look-up, one round trip instead of two; where that turns out to be
+// wrong nothing was written, and the batch is looked up and decided again, which
+// for a batch is the same at any time (design 6.8).
 func (s *Shard) admitBatch(ctx context.Context, batch []admission.Record) error {
-	now := s.cfg.Now()
-	decoded := admission.Decode(s.cfg.Shard, batch)
-	var (
-		ids   []mailbox.DispatchID
-		convs []mailbox.Conversation
-	)
-	for i := range decoded {
-		if d := decoded[i].Dispatch; decoded[i].Err == nil && d != nil {
-			ids = append(ids, d.DispatchID)
-			convs = append(convs, d.ConversationKey())
+	b := &admitting{records: batch, decoded: admission.Decode(s.cfg.Shard, batch), now: s.cfg.Now()}
+	b.before, _ = s.bounds.Last()
+	for i := range b.decoded {
+		if d := b.decoded[i].Dispatch; b.decoded[i].Err == nil && d != nil {
+			b.ids = append(b.ids, d.DispatchID)
+			b.convs = append(b.convs, d.ConversationKey())
 		}
 	}
-	known, err := s.lookup(ctx, ids, convs)
+	if err := s.loadFences(ctx, b.convs); err != nil {
+		return err
+	}
+	looked := batch[0].Offset <= s.admitted
+	if looked {
+		if err := s.lookup(ctx, b); err != nil {
+			return err
+		}
+	}
+	for {
+		err := s.tryAdmit(ctx, b, looked)
+		if looked || !errors.Is(err, errLookFirst) && !errors.Is(err, mailbox.ErrDispatchKnown) {
+			return err
+		}
+		looked = true
+		if err := s.lookup(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+// errLookFirst: the decisions depend on what the store knows.
+var errLookFirst = errors.New("the dispatches have to be looked up")
+
+// admitting is a batch on its way through admission.
+type admitting struct {
+	records []admission.Record
+	decoded []admission.Decoded
+	before  mailbox.Boundary // the last boundary before the batch
+	now     time.Time
+
+	ids   []mailbox.DispatchID
+	convs []mailbox.Conversation
+	known map[mailbox.DispatchID]*mailbox.DispatchProgress
+}
+
+func (s *Shard) tryAdmit(ctx context.Context, b *admitting, looked bool) error {
+	items, err := admission.Decide(admission.State{Shard: s.cfg.Shard, Boundaries: &s.bounds, Fences: s.fences, Known: b.known}, b.decoded)
 	if err != nil {
 		return err
 	}
-	before, _ := s.bounds.Last()
-	items, err := admission.Decide(admission.State{Shard: s.cfg.Shard, Boundaries: &s.bounds, Fences: s.fences, Known: known}, decoded)
-	if err != nil {
-		return err
-	}
-	if after, _ := s.bounds.Last(); after.Epoch > max(before.Epoch, s.own.Epoch) {
+	if after, _ := s.bounds.Last(); after.Epoch > max(b.before.Epoch, s.own.Epoch) {
 		return fmt.Errorf("%w: the log has a marker of epoch %d at offset %d, this process owns epoch %d", mailbox.ErrNotOwner, after.Epoch, after.Offset, s.own.Epoch)
+	}
+	if !looked && !admission.Stands(items) {
+		return errLookFirst
 	}
 	plans := make([]*plan, len(items))
 	begin := mailbox.BeginBatch{Frontier: items[len(items)-1].Seq}
+	var condemned map[mailbox.DispatchID]error
 	for i := range items {
 		it := &items[i]
+		if it.Kind == admission.Duplicate && it.Known == nil && condemned[it.Dispatch.DispatchID] != nil {
+			it.Condemn(condemned[it.Dispatch.DispatchID]) // no better than the first sight
+		}
 		switch it.Kind {
-		case admission.Quarantine:
-			if err := s.putInQuarantine(ctx, it); err != nil {
-				return err
-			}
 		case admission.Resume:
 			if it.Known == nil || it.Known.Complete() {
 				continue
@@ -107,26 +144,36 @@ func (s *Shard) admitBatch(ctx context.Context, batch []admission.Record) error 
 				begin.Progress = append(begin.Progress, row)
 			}
 		case admission.New:
-			if plans[i], err = s.expandItem(ctx, it); err != nil {
+			plans[i], err = s.expandItem(ctx, it)
+			if isBadEntry(err) { // no entry can be made of it
+				if !looked {
+					return errLookFirst
+				}
+				if condemned == nil {
+					condemned = map[mailbox.DispatchID]error{}
+				}
+				condemned[it.Dispatch.DispatchID] = records.NewError(records.Invalid, err, "%v", err)
+				it.Condemn(condemned[it.Dispatch.DispatchID])
+			} else if err != nil {
+				return err
+			} else {
+				begin.Progress = append(begin.Progress, s.progressRow(it, plans[i], b.now))
+			}
+		case admission.Duplicate:
+			begin.Repeats = append(begin.Repeats, mailbox.DispatchRepeat{Dispatch: it.Dispatch.DispatchID, Seq: it.FirstSeq, Offset: it.Offset, SeenAt: b.now.UnixMilli()})
+		}
+		if it.Kind == admission.Quarantine {
+			if err := s.putInQuarantine(ctx, it); err != nil {
 				return err
 			}
-			if it.Kind == admission.Quarantine { // no entry can be made of it
-				if err := s.putInQuarantine(ctx, it); err != nil {
-					return err
-				}
-				continue
-			}
-			begin.Progress = append(begin.Progress, s.progressRow(it, plans[i], now))
-		case admission.Duplicate:
-			begin.Repeats = append(begin.Repeats, mailbox.DispatchRepeat{Dispatch: it.Dispatch.DispatchID, Seq: it.FirstSeq, Offset: it.Offset, SeenAt: now.UnixMilli()})
 		}
 	}
 	begin.Fences = s.fences.Dirty(s.horizon())
 	if err := s.retry(ctx, "begin", func() error { return s.cfg.Store.Begin(ctx, s.own, begin) }); err != nil {
-		return fmt.Errorf("begin offsets %d to %d: %w", batch[0].Offset, batch[len(batch)-1].Offset, err)
+		return fmt.Errorf("begin offsets %d to %d: %w", b.records[0].Offset, b.records[len(b.records)-1].Offset, err)
 	}
 	s.fences.Clean(begin.Fences)
-	return s.enter(items, plans, begin.Frontier, now)
+	return s.enter(items, plans, begin.Frontier, b.now)
 }
 
 func (s *Shard) putInQuarantine(ctx context.Context, it *admission.Item) error {
@@ -145,75 +192,90 @@ func (s *Shard) horizon() int64 {
 	return low.Offset() + 1
 }
 
-// lookup loads what the store knows of a batch's dispatches and conversations.
-func (s *Shard) lookup(ctx context.Context, ids []mailbox.DispatchID, convs []mailbox.Conversation) (map[mailbox.DispatchID]*mailbox.DispatchProgress, error) {
-	var known map[mailbox.DispatchID]*mailbox.DispatchProgress
-	if len(ids) > 0 {
-		if err := s.retry(ctx, "look up dispatches", func() error {
-			rows, err := s.cfg.Store.LookupDispatches(ctx, s.cfg.Shard, ids)
-			if err != nil {
-				return err
-			}
-			for i, p := range rows {
-				if p != nil {
-					if known == nil {
-						known = make(map[mailbox.DispatchID]*mailbox.DispatchProgress, len(rows))
-					}
-					known[ids[i]] = p
-				}
-			}
-			return nil
-		}); err != nil {
-			return nil, err
-		}
+// lookup loads what the store knows of a batch's dispatches.
+func (s *Shard) lookup(ctx context.Context, b *admitting) error {
+	if len(b.ids) == 0 {
+		return nil
 	}
-	if missing := s.fences.Missing(convs); len(missing) > 0 {
-		if err := s.retry(ctx, "load fences", func() error {
-			rows, err := s.cfg.Store.LoadFences(ctx, s.cfg.Shard, missing)
-			if err != nil {
-				return err
+	return s.retry(ctx, "look up dispatches", func() error {
+		rows, err := s.cfg.Store.LookupDispatches(ctx, s.cfg.Shard, b.ids)
+		if err != nil {
+			return err
+		}
+		b.known = nil
+		for i, p := range rows {
+			if p == nil {
+				continue
 			}
+			if b.known == nil {
+				b.known = make(map[mailbox.DispatchID]*mailbox.DispatchProgress, len(rows))
+			}
+			b.known[b.ids[i]] = p
+		}
+		return nil
+	})
+}
+
+// loadFences makes sure that the fencing memory of a batch's conversations is
+// held. It asks the store for those that were not seen lately; once they are
+// held, this owner's memory is what counts, and nothing is read.
+func (s *Shard) loadFences(ctx context.Context, convs []mailbox.Conversation) error {
+	missing := s.fences.Missing(convs)
+	if len(missing) == 0 {
+		return nil
+	}
+	return s.retry(ctx, "load fences", func() error {
+		rows, err := s.cfg.Store.LoadFences(ctx, s.cfg.Shard, missing)
+		if err == nil {
 			s.fences.Loaded(missing, rows)
-			return nil
-		}); err != nil {
-			return nil, err
 		}
-	}
-	return known, nil
+		return err
+	})
 }
 
 // expandItem plans a dispatch. It returns no plan when the audience cannot be
 // read just now: the dispatch is then an obligation on all lanes and later
-// records go on.
+// records go on. The error is one that ends the shard, or isBadEntry for one that
+// is no entry.
 func (s *Shard) expandItem(ctx context.Context, it *admission.Item) (*plan, error) {
 	p, err := s.expand(ctx, it.Dispatch, it.Seq)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if errors.Is(err, mailbox.ErrInvalidEntry) || errors.Is(err, mailbox.ErrGroupTooLarge) {
-			it.Condemn(records.NewError(records.Invalid, err, "%v", err))
-			return nil, nil
-		}
-		level := slog.LevelWarn
-		if errors.Is(err, mailbox.ErrCorrupt) {
-			level = slog.LevelError // P1: it will not become readable by itself
-		}
-		s.log.Log(ctx, level, "audience not readable: the dispatch holds every lane until it is", "dispatch", it.Dispatch.DispatchID, "seq", it.Seq, "error", err)
-		return nil, nil
+	switch {
+	case err == nil:
+		return p, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case watermark.EndsOwnership(err), it.Kind == admission.New && isBadEntry(err):
+		return nil, err
 	}
-	return p, nil
+	level := slog.LevelWarn
+	if errors.Is(err, mailbox.ErrCorrupt) || isBadEntry(err) {
+		level = slog.LevelError // P1: it will not become readable by itself
+	}
+	s.log.Log(ctx, level, "audience not readable: the dispatch holds every lane until it is", "dispatch", it.Dispatch.DispatchID, "seq", it.Seq, "error", err)
+	return nil, nil
+}
+
+// isBadEntry reports whether no entry can be made of a dispatch, ever.
+func isBadEntry(err error) bool {
+	return errors.Is(err, mailbox.ErrInvalidEntry) || errors.Is(err, mailbox.ErrGroupTooLarge)
 }
 
 func (s *Shard) expand(ctx context.Context, d *records.Dispatch, seq mailbox.Seq) (*plan, error) {
 	if d.Group == nil {
 		return expandUsers(d, seq, s.cfg.Shard, s.cfg.Shards)
 	}
+	// First of all, so that a record of which no entry can be made is condemned
+	// whether or not its audience can be read.
+	p, err := newPlan(d, seq, mailbox.EntryVersion, d.Group.ManifestDigest)
+	if err != nil {
+		return nil, err
+	}
 	a, err := s.cfg.Audiences.Audience(ctx, d.GroupVersion(), d.Group.ManifestDigest, s.cfg.Shard)
 	if err != nil {
 		return nil, err
 	}
-	return expandGroup(d, seq, a)
+	p.addMembers(a)
+	return p, nil
 }
 
 func (s *Shard) progressRow(it *admission.Item, p *plan, now time.Time) mailbox.DispatchProgress {
@@ -271,9 +333,12 @@ func (s *Shard) enter(items []admission.Item, plans []*plan, frontier mailbox.Se
 	}
 	s.tracker.Observe(frontier)
 	if s.sched.HasReady() {
+		// Whoever takes what is ready tells the committer when it is done with it:
+		// one commit for F and for W, and not one before the other.
 		s.work.Broadcast()
+	} else {
+		s.committer.Kick()
 	}
-	s.committer.Kick()
 	for _, p := range starts {
 		s.startDispatch(p)
 	}
@@ -355,20 +420,17 @@ func (s *Shard) retryExpansion(ctx context.Context) error {
 	s.mu.Unlock()
 	for seq, d := range waiting {
 		p, err := s.expand(ctx, d, seq)
-		if err != nil {
+		if s.checked(err) != nil {
 			continue
 		}
 		known, err := s.cfg.Store.LookupDispatches(ctx, s.cfg.Shard, []mailbox.DispatchID{d.DispatchID})
-		if err != nil || known[0] == nil {
+		if s.checked(err) != nil || known[0] == nil {
 			continue
 		}
 		row := *known[0]
 		if row.Unexpanded {
 			row.Unexpanded, row.Manifest = false, p.manifest
-			if err := s.cfg.Store.Begin(ctx, s.own, mailbox.BeginBatch{Progress: []mailbox.DispatchProgress{row}}); err != nil {
-				if errors.Is(err, mailbox.ErrNotOwner) {
-					return err
-				}
+			if s.checked(s.cfg.Store.Begin(ctx, s.own, mailbox.BeginBatch{Progress: []mailbox.DispatchProgress{row}})) != nil {
 				continue
 			}
 		}
@@ -417,7 +479,7 @@ func (s *Shard) retry(ctx context.Context, what string, f func() error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if errors.Is(err, mailbox.ErrNotOwner) || errors.Is(err, mailbox.ErrStoreFailed) || errors.Is(err, mailbox.ErrManifestMismatch) || errors.Is(err, mailbox.ErrCorrupt) {
+		if watermark.EndsOwnership(err) || errors.Is(err, mailbox.ErrManifestMismatch) || errors.Is(err, mailbox.ErrCorrupt) || errors.Is(err, mailbox.ErrDispatchKnown) {
 			return err
 		}
 		s.log.Warn("admission waits", "step", what, "error", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/laneway/laneway/ingest/lanes"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/watermark"
 )
 
 const (
@@ -74,6 +75,7 @@ func (s *Shard) appendHot(ctx context.Context, tasks []*lanes.Task, chunks []mai
 			s.mu.Lock()
 			s.loneLanes(ctx, tasks, err)
 			s.mu.Unlock()
+			s.committer.Kick() // other lanes have passed what these wait for
 		}
 		return true
 	case <-timer.C:
@@ -81,6 +83,7 @@ func (s *Shard) appendHot(ctx context.Context, tasks []*lanes.Task, chunks []mai
 		s.mu.Lock()
 		s.loneLanes(ctx, tasks, errHung)
 		s.mu.Unlock()
+		s.committer.Kick()
 		return false
 	}
 }
@@ -95,7 +98,7 @@ func (s *Shard) appendAndMark(ctx context.Context, chunks []mailbox.ChunkAppend,
 	for i, r := range s.cfg.Store.AppendBatch(ctx, chunks) {
 		if r.Err != nil {
 			s.metrics.AppendFailures.Inc()
-			if first == nil {
+			if first == nil || watermark.EndsOwnership(r.Err) {
 				first = r.Err
 			}
 			continue
@@ -103,12 +106,12 @@ func (s *Shard) appendAndMark(ctx context.Context, chunks []mailbox.ChunkAppend,
 		receipts = append(receipts, r.Durable)
 		entries += mailbox.CountEntries(chunks[i].Recipients)
 	}
-	if len(receipts) == 0 {
+	if s.checked(first) != nil && len(receipts) == 0 {
 		return nil, first
 	}
 	s.cfg.Metrics.AppendDuration.Observe(time.Since(began).Seconds())
 	marked, err := s.cfg.Store.MarkChunks(ctx, s.own, receipts)
-	if err != nil {
+	if s.checked(err) != nil {
 		return nil, err
 	}
 	count.Add(float64(entries))

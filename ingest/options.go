@@ -88,6 +88,8 @@ func (o Options) withDefaults() Options {
 type Store interface {
 	mailbox.MailboxStore
 	mailbox.ShardStore
+	// Incarnation is that of mailbox.Store.
+	Incarnation() string
 }
 
 // Log is the shard's partition of the dispatch topic.

@@ -208,14 +208,10 @@ func expandUsers(rec *records.Dispatch, seq mailbox.Seq, shard mailbox.Shard, sh
 	return p, nil
 }
 
-// expandGroup plans a GROUP dispatch: the members of the frozen version in this
+// addMembers expands a GROUP dispatch: the members of the frozen version in this
 // shard who had joined when the message was committed, in slot order.
-func expandGroup(rec *records.Dispatch, seq mailbox.Seq, a *membership.Audience) (*plan, error) {
-	p, err := newPlan(rec, seq, mailbox.EntryVersion, rec.Group.ManifestDigest)
-	if err != nil {
-		return nil, err
-	}
-	m := eventMasks(rec.Events)
+func (p *plan) addMembers(a *membership.Audience) {
+	m := eventMasks(p.rec.Events)
 	all := make([]mailbox.Recipient, 0, a.Members)
 	n := 0
 	for lane := range a.Lanes {
@@ -228,7 +224,7 @@ func expandGroup(rec *records.Dispatch, seq mailbox.Seq, a *membership.Audience)
 		from := len(all)
 		for i := range a.Lanes[lane] {
 			mb := &a.Lanes[lane][i]
-			if mb.JoinSeq > rec.ConversationSeq {
+			if mb.JoinSeq > p.rec.ConversationSeq {
 				continue
 			}
 			if mask := m.of(mb.User); mask != 0 {
@@ -238,7 +234,6 @@ func expandGroup(rec *records.Dispatch, seq mailbox.Seq, a *membership.Audience)
 		p.addLane(mailbox.Lane(lane), all[from:len(all):len(all)])
 	}
 	p.finish()
-	return p, nil
 }
 
 func (p *plan) addLane(lane mailbox.Lane, rs []mailbox.Recipient) {

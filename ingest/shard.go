@@ -27,6 +27,11 @@ import (
 // never reset.
 var ErrLogTruncated = errors.New("the dispatch log and the shard's position do not fit")
 
+// ErrLeaseLapsed: the store did not answer for so long that the lease could have
+// ended, so the shard stopped by itself. Nobody else is known to own it: the
+// process may open it again. It matches mailbox.ErrNotOwner.
+var ErrLeaseLapsed = fmt.Errorf("%w: the lease lapsed while the store did not answer", mailbox.ErrNotOwner)
+
 // fenceRows is how many conversations' fence rows a shard keeps in memory.
 const fenceRows = 100_000
 
@@ -38,6 +43,11 @@ type Shard struct {
 	log     *slog.Logger
 	metrics *metrics.Shard
 	start   int64 // log offset where reading starts
+	// admitted is the highest log offset that an earlier owner may have admitted:
+	// what is at or below it is looked up before it is decided.
+	admitted int64
+	leased   time.Time // when the lease was last asked for; monotonic
+	opening  opening
 
 	committer *watermark.Committer
 	fences    *fencing.Memory
@@ -61,6 +71,7 @@ type Shard struct {
 
 	starts  chan start    // work for the engine starter
 	timer   chan struct{} // tells the clock loop of a nearer deadline
+	ended   chan error    // an error of the store that ends the ownership
 	readTo  atomic.Int64  // next offset to read
 	logEnd  atomic.Int64
 	rebuilt rebuiltPlans
@@ -88,7 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Shard, error) {
 		cfg: cfg, opts: cfg.Options.withDefaults(), log: cfg.Logger.With("shard", cfg.Shard),
 		metrics: cfg.Metrics.Shard(int(cfg.Shard)), fences: fencing.NewMemory(fenceRows), plans: map[mailbox.Seq]*plan{}, slow: map[laneKey]*slowLane{},
 		unexpanded: map[mailbox.Seq]unreadable{},
-		starts:     make(chan start, 1024), timer: make(chan struct{}, 1),
+		starts:     make(chan start, 1024), timer: make(chan struct{}, 1), ended: make(chan error, 1),
 	}
 	s.work, s.room = sync.NewCond(&s.mu), sync.NewCond(&s.mu)
 	s.sched = lanes.New(lanes.Config{ClaimTimeout: s.opts.ClaimTimeout, Turn: s.opts.Turn})
@@ -142,6 +153,7 @@ func (s *Shard) becomeOwner(ctx context.Context) (mailbox.ShardState, error) {
 	if _, err := rand.Read(token[:]); err != nil {
 		return st, err
 	}
+	s.leased = time.Now()
 	s.own, err = s.cfg.Store.Fence(ctx, mailbox.FenceRequest{
 		Shard: s.cfg.Shard, LogEpoch: last.Epoch, Token: token, Owner: s.cfg.Node, Address: s.cfg.Address, Lease: s.opts.Lease,
 	})
@@ -153,15 +165,32 @@ func (s *Shard) becomeOwner(ctx context.Context) (mailbox.ShardState, error) {
 		return st, fmt.Errorf("write the epoch marker: %w", err)
 	}
 	s.bounds.Add(s.own.Epoch, offset)
-	if err := s.cfg.Store.PutBoundary(ctx, s.own, mailbox.Boundary{Epoch: s.own.Epoch, Offset: offset}); err != nil {
+	boundary := mailbox.Boundary{Epoch: s.own.Epoch, Offset: offset}
+	if s.opening, err = newOpening(&st, last.Epoch, boundary, s.cfg.Store.Incarnation()); err != nil {
+		return st, err
+	}
+	if s.opening.closed() {
+		told := slog.LevelWarn
+		if offset == 0 {
+			told = slog.LevelDebug // nothing was told before the first record
+		}
+		s.log.Log(ctx, told, "the store may have lost its last writes: each lane opens when its watermark has passed everything that was told before", "boundary", offset)
+	} else if err := s.cfg.Store.PutBoundary(ctx, s.own, boundary); err != nil {
 		return st, fmt.Errorf("cache the epoch boundary: %w", err)
 	}
 	// Positions may have moved until the fence.
 	if st, err = s.cfg.Store.LoadShard(ctx, s.cfg.Shard); err != nil {
 		return st, fmt.Errorf("load: %w", err)
 	}
+	if asked := time.Now(); asked.Sub(s.leased) > s.opts.Lease/3 { // a slow store: do not begin with a lease that is nearly over
+		if err := s.cfg.Store.RenewLease(ctx, s.own, s.opts.Lease); err != nil {
+			return st, fmt.Errorf("lease: %w", err)
+		}
+		s.leased = asked
+	}
 	low := st.Min()
 	s.start = low.NextOffset(logStart)
+	s.admitted = st.F.NextOffset(0) - 1
 	s.readTo.Store(s.start)
 	s.logEnd.Store(offset + 1)
 	s.log.Info("owner of the shard", "epoch", s.own.Epoch, "boundary", offset, "start", s.start, "watermark", low, "frontier", st.F)
@@ -169,7 +198,8 @@ func (s *Shard) becomeOwner(ctx context.Context) (mailbox.ShardState, error) {
 }
 
 // checkLog refuses a log that does not reach what the store says was read, or
-// that no longer starts where reading must start.
+// that no longer starts where reading must start. A log that is ahead of the
+// store is as it should be, however far: the store may have lost its tail.
 func checkLog(st *mailbox.ShardState, start, end int64) error {
 	if low := st.Min(); low.NextOffset(start) < start {
 		return fmt.Errorf("%w: the log starts at offset %d, but the watermark %s needs it from %d on; records were removed before they were dispatched",
@@ -206,12 +236,16 @@ func (s *Shard) checkFirst(ctx context.Context, st *mailbox.ShardState, start in
 }
 
 // Run works the shard until ctx ends or the shard cannot go on: the ownership
-// was lost (mailbox.ErrNotOwner), the log lost data (ErrLogTruncated), or the
-// store failed for good. It returns the reason.
+// was lost (mailbox.ErrNotOwner) or lapsed (ErrLeaseLapsed), the log lost data
+// (ErrLogTruncated), or the store failed for good or is another run of its server
+// (mailbox.ErrStoreFailed, ErrStoreRestarted, ErrUnsafeStore). It returns the
+// reason.
 func (s *Shard) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		err := s.committer.Run(ctx)
+		err := s.committer.Run(ctx, func(err error) {
+			s.log.Warn("watermarks are not committed: nothing that is new becomes visible until they are", "error", err)
+		})
 		if errors.Is(err, mailbox.ErrNotOwner) || errors.Is(err, mailbox.ErrWatermarkConflict) {
 			s.metrics.WatermarkCASFailures.Inc()
 		}
@@ -229,6 +263,15 @@ func (s *Shard) Run(ctx context.Context) error {
 	g.Go(func() error { return s.superviseLoop(ctx) })
 	g.Go(func() error { return s.slowLoop(ctx) })
 	g.Go(func() error { return s.expansionLoop(ctx) })
+	g.Go(func() error { return s.openingLoop(ctx) })
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-s.ended:
+			return err
+		}
+	})
 	g.Go(func() error {
 		<-ctx.Done()
 		s.mu.Lock()
@@ -261,35 +304,16 @@ func (s *Shard) Run(ctx context.Context) error {
 	return err
 }
 
-// leaseLoop renews the lease at a third of its term, and ends the shard when it
-// cannot be renewed before it could have ended (design 8.1).
-func (s *Shard) leaseLoop(ctx context.Context) error {
-	tick := time.NewTicker(s.opts.Lease / 3)
-	defer tick.Stop()
-	renewed := time.Now() // monotonic
-	for {
+// checked passes an error of the store on; one that ends the ownership ends the
+// shard at once, wherever it appeared.
+func (s *Shard) checked(err error) error {
+	if watermark.EndsOwnership(err) {
 		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-		asked := time.Now()
-		call, cancel := context.WithTimeout(ctx, s.opts.Lease/3)
-		err := s.cfg.Store.RenewLease(call, s.own, s.opts.Lease)
-		cancel()
-		switch {
-		case err == nil:
-			renewed = asked
-		case errors.Is(err, mailbox.ErrNotOwner):
-			return fmt.Errorf("lease: %w", err)
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case time.Since(renewed) > s.opts.Lease*3/4:
-			return fmt.Errorf("%w: the lease could not be renewed for %v: %w", mailbox.ErrNotOwner, time.Since(renewed).Round(time.Millisecond), err)
+		case s.ended <- err:
 		default:
-			s.log.Warn("lease not renewed", "error", err)
 		}
 	}
+	return err
 }
 
 // clockLoop lets the scheduler's clocks run.
@@ -342,6 +366,7 @@ func (s *Shard) positions(w *mailbox.Watermarks) {
 // committed runs after each durable commit of W.
 func (s *Shard) committed(_, to *mailbox.Watermarks) {
 	s.metrics.WatermarkCommits.Inc()
+	s.opening.moved(to)
 	now := s.cfg.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -389,7 +389,7 @@ func (s *Shard) planOf(ctx context.Context, known *mailbox.DispatchProgress) (*p
 	if err != nil {
 		return nil, fmt.Errorf("%w: the record in the progress of %s: %w", mailbox.ErrCorrupt, known.Dispatch, err)
 	}
-	if p, err = s.expand(ctx, rec, known.Seq); err != nil {
+	if p, err = s.expand(ctx, rec, known.Seq); s.checked(err) != nil {
 		return nil, err
 	}
 	if err := p.resume(&mailbox.DispatchProgress{Dispatch: known.Dispatch, Seq: known.Seq, Manifest: known.Manifest}); err != nil {

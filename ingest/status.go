@@ -11,7 +11,7 @@ type LaneStatus struct {
 	Lane       mailbox.Lane
 	W, Floor   mailbox.Seq
 	Unfinished int
-	State      string // open, stalled, slow, refused
+	State      string // open, opening, stalled, slow, refused
 }
 
 // Status is a shard as operators see it.
@@ -26,7 +26,9 @@ type Status struct {
 	// every lane. UnreadableSince is when the oldest of them was admitted.
 	Unreadable      int
 	UnreadableSince time.Time
-	Lanes           []LaneStatus
+	// Opening counts the lanes that are not read from yet, see [Shard.Opening].
+	Opening int
+	Lanes   []LaneStatus
 }
 
 // Ownership returns the shard's epoch and token.
@@ -57,6 +59,11 @@ func (s *Shard) Status(withLanes bool) Status {
 		Unfinished: len(s.plans) + len(s.unexpanded), Slow: len(s.slow),
 		Unreadable: len(s.unexpanded),
 	}
+	for lane := range w.W {
+		if !s.opening.open(w.W[lane]) {
+			st.Opening++
+		}
+	}
 	for _, u := range s.unexpanded {
 		if st.UnreadableSince.IsZero() || u.since.Before(st.UnreadableSince) {
 			st.UnreadableSince = u.since
@@ -74,6 +81,8 @@ func (s *Shard) Status(withLanes bool) Status {
 		switch {
 		case s.refused[lane] != "":
 			l.State = "refused"
+		case !s.opening.open(w.W[lane]):
+			l.State = "opening"
 		case slow[lane]:
 			l.State = "slow"
 		case s.stalled[lane].alerted:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/watermark"
 )
 
 // heartbeatEvery is how often an activity that waits or appends says that it is
@@ -23,7 +24,7 @@ func (s *Shard) AppendChunk(ctx context.Context, ref mailbox.ChunkRef, last bool
 	defer beat(ctx, heartbeat)()
 	l, err := s.claim(ctx, ref)
 	if l == nil {
-		return err // nil: durable already
+		return notServed(err) // nil: durable already
 	}
 	turn, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -44,7 +45,10 @@ func (s *Shard) AppendChunk(ctx context.Context, ref mailbox.ChunkRef, last bool
 		}
 		return nil
 	}
-	if turn.Err() != nil && ctx.Err() == nil {
+	switch {
+	case s.stopping, watermark.EndsOwnership(err): // the next owner gets the chunk
+		return fmt.Errorf("%w: %w", mailbox.ErrNotServed, err)
+	case turn.Err() != nil && ctx.Err() == nil:
 		return fmt.Errorf("%w: %s", mailbox.ErrTurnExpired, ref)
 	}
 	l.lastErr = err.Error()
@@ -55,6 +59,15 @@ func (s *Shard) AppendChunk(ctx context.Context, ref mailbox.ChunkRef, last bool
 	}
 	s.sched.Release(&l.task)
 	s.wakeLane(l.lane)
+	return err
+}
+
+// notServed marks an error that ends the shard as one that sends an activity to
+// the next owner instead of costing it an attempt.
+func notServed(err error) error {
+	if watermark.EndsOwnership(err) {
+		return fmt.Errorf("%w: %w", mailbox.ErrNotServed, err)
+	}
 	return err
 }
 
@@ -92,6 +105,7 @@ func (s *Shard) claim(ctx context.Context, ref mailbox.ChunkRef) (*lanePlan, err
 		if granted {
 			s.mu.Unlock()
 			s.clockChanged()
+			s.committer.Kick() // it may have been a worker's, who would have
 			return l, nil
 		}
 		moved := s.waitLane(ref.Lane)
@@ -135,7 +149,7 @@ func (s *Shard) outOfLane(ctx context.Context, ref mailbox.ChunkRef) error {
 
 func (s *Shard) progress(ctx context.Context, ref mailbox.ChunkRef) (*mailbox.DispatchProgress, error) {
 	rows, err := s.cfg.Store.LookupDispatches(ctx, s.cfg.Shard, []mailbox.DispatchID{ref.Dispatch})
-	if err != nil {
+	if s.checked(err) != nil {
 		return nil, err
 	}
 	if rows[0] == nil || rows[0].Seq != ref.Seq {
@@ -168,6 +182,7 @@ func (s *Shard) AppendLanes(ctx context.Context, d mailbox.DispatchID, seq mailb
 func (s *Shard) appendLane(ctx context.Context, d mailbox.DispatchID, seq mailbox.Seq, lane mailbox.Lane) error {
 	ref := mailbox.ChunkRef{Shard: s.cfg.Shard, Dispatch: d, Seq: seq, Lane: lane}
 	chunks, err := s.laneChunks(ctx, ref)
+	err = notServed(err)
 	for ; err == nil && ref.Index < chunks; ref.Index++ {
 		err = s.AppendChunk(ctx, ref, false, nil)
 	}
@@ -199,6 +214,10 @@ func (s *Shard) laneChunks(ctx context.Context, ref mailbox.ChunkRef) (int, erro
 // queue. What it writes is invisible until W of the lane has passed it.
 func (s *Shard) RetryChunk(ctx context.Context, ref mailbox.ChunkRef, heartbeat func()) error {
 	defer beat(ctx, heartbeat)()
+	return notServed(s.retryChunk(ctx, ref))
+}
+
+func (s *Shard) retryChunk(ctx context.Context, ref mailbox.ChunkRef) error {
 	known, err := s.progress(ctx, ref)
 	if err != nil {
 		return err

@@ -4,8 +4,10 @@
 //
 // It is pure: what the store knows of the records' dispatches and
 // conversations is given to it, and the same records always get the same
-// decisions, on the first pass and on every replay. Design:
-// docs/design/06-ingest.md, 6.1 and 6.2.
+// decisions, on the first pass and on every replay. A caller that has not looked
+// up the dispatches, because they are above what any owner has admitted, decides
+// all the same and asks [Stands]. Design: docs/design/06-ingest.md, 6.1, 6.2 and
+// 6.8.
 package admission
 
 import (
@@ -98,6 +100,22 @@ type State struct {
 	Fences     Fences
 	// Known holds the progress of those of the batch's dispatches that have one.
 	Known map[mailbox.DispatchID]*mailbox.DispatchProgress
+}
+
+// Stands reports whether decisions that were made without State.Known are those
+// that would have been made with it, provided that the store then begins the new
+// dispatches and does not answer mailbox.ErrDispatchKnown. A dispatch that the
+// batch itself repeats is no matter: the store is asked for its first sight. A
+// stale record is not begun, so nothing asks the store whether it is a duplicate.
+// And what goes to quarantine goes there once, in log order, by decisions that
+// stay.
+func Stands(items []Item) bool {
+	for i := range items {
+		if k := items[i].Kind; k == Stale || k == Quarantine {
+			return false
+		}
+	}
+	return true
 }
 
 type sight struct {
