@@ -7,6 +7,7 @@ import (
 
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/quarantine"
 )
 
 // Shards is what the handlers ask the node about its shards.
@@ -27,6 +28,21 @@ type Shards interface {
 	Dispatches(ctx context.Context, limit int) ([]*lanewayv1.DispatchStatus, error)
 }
 
+// Quarantine is what the handlers ask of the records that could not be processed.
+type Quarantine interface {
+	// List returns up to limit entries from an offset on, and where to go on; 0:
+	// that is all.
+	List(ctx context.Context, from int64, limit int) (entries []quarantine.Entry, next int64, err error)
+	// Get returns an entry, or quarantine.ErrUnknown.
+	Get(ctx context.Context, offset int64) (quarantine.Entry, error)
+	// Retryable returns nil when publishing the record again can help, by what this
+	// node knows, else quarantine.ErrNotRetryable.
+	Retryable(r quarantine.Record) error
+	// Retry publishes the record at an offset again and returns it, with its new
+	// offset.
+	Retry(ctx context.Context, offset int64) (quarantine.Record, int64, error)
+}
+
 // Mailboxes is the part of mailbox.MailboxStore that reading needs.
 type Mailboxes interface {
 	RangeScan(ctx context.Context, s mailbox.Scan) (mailbox.Page, error)
@@ -43,12 +59,14 @@ type Observer interface {
 }
 
 // Deps is everything a Handler needs. Shards, Mailboxes and ShardCount are
-// required; without Conversations the node serves no commits and membership.
+// required; without Conversations the node serves no commits and membership,
+// without Quarantine nothing of it.
 type Deps struct {
 	ShardCount    int
 	Shards        Shards
 	Mailboxes     Mailboxes
 	Conversations Conversations
+	Quarantine    Quarantine
 	Limits        Limits
 	// LoopbackOnly refuses requests whose Host is not a loopback name, so that a
 	// web page cannot reach a node without credentials by rebinding its name.

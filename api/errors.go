@@ -12,8 +12,11 @@ import (
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 	"github.com/laneway/laneway/api/reason"
 	"github.com/laneway/laneway/conversation"
+	"github.com/laneway/laneway/internal/sparselog"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
+	"github.com/laneway/laneway/quarantine"
+	"github.com/laneway/laneway/quota"
 )
 
 // Errors that a node's [Shards] returns and the domain does not have.
@@ -65,6 +68,8 @@ var classes = []class{
 	{target: membership.ErrSlotsExhausted, code: connect.CodeFailedPrecondition, reason: reason.GroupFull},
 	{target: mailbox.ErrInvalidID, code: connect.CodeInvalidArgument, reason: reason.InvalidArgument},
 	{target: mailbox.ErrGroupTooLarge, code: connect.CodeInvalidArgument, reason: reason.TooLarge},
+	{target: quarantine.ErrUnknown, code: connect.CodeNotFound, reason: reason.QuarantineUnknown},
+	{target: quarantine.ErrNotRetryable, code: connect.CodeFailedPrecondition, reason: reason.NotRetryable},
 	{target: ErrCursorInvalid, code: connect.CodeInvalidArgument, reason: reason.CursorInvalid},
 	{target: mailbox.ErrCursorExpired, code: connect.CodeFailedPrecondition, reason: reason.CursorExpired},
 
@@ -73,9 +78,19 @@ var classes = []class{
 	{target: mailbox.ErrNotServed, code: connect.CodeUnavailable, reason: reason.ShardMoved, retry: 200 * time.Millisecond},
 	{target: mailbox.ErrNotOwner, code: connect.CodeUnavailable, reason: reason.ShardMoved, retry: 200 * time.Millisecond},
 	{target: errTooManyStreams, code: connect.CodeResourceExhausted, reason: reason.TooManyStreams, retry: 5 * time.Second},
+	{target: quota.ErrExceeded, code: connect.CodeResourceExhausted, reason: reason.FanoutQuotaExceeded, retry: time.Second},
 	{target: errShuttingDown, code: connect.CodeUnavailable, reason: reason.ShuttingDown, retry: time.Second},
 	{target: ErrEngineUnavailable, code: connect.CodeUnavailable, reason: reason.EngineUnavailable, retry: 2 * time.Second},
 
+	{
+		target: conversation.ErrTailLost, code: connect.CodeDataLoss, reason: reason.StoreFailed,
+		hidden: "the store lost writes that the log does not hold either; an operator must look at the node's log",
+	},
+	{target: conversation.ErrRecovering, code: connect.CodeUnavailable, reason: reason.StoreRecovering, retry: time.Second},
+	{
+		target: mailbox.ErrStoreRestarted, code: connect.CodeUnavailable, reason: reason.StoreRecovering, retry: time.Second,
+		hidden: "the store's server restarted and the node takes over again; repeat the request with the same client_message_id",
+	},
 	// The causes behind these two matter more than the wrapper: a failed store does
 	// not pass by itself.
 	{
@@ -98,6 +113,11 @@ var classes = []class{
 		hidden: "the outcome of the write is unknown; repeat the request with the same client_message_id",
 	},
 
+	{
+		target: mailbox.ErrStoreUnavailable, code: connect.CodeUnavailable, reason: reason.StoreUnavailable, retry: 500 * time.Millisecond,
+		hidden: "the node's store does not answer or refuses for now; repeat the request with the same client_message_id (the node's log has the cause)",
+	},
+
 	{target: context.DeadlineExceeded, code: connect.CodeDeadlineExceeded, reason: reason.DeadlineExceeded},
 	{target: context.Canceled, code: connect.CodeCanceled, reason: reason.Canceled},
 }
@@ -111,8 +131,8 @@ type withOldest struct {
 func (e *withOldest) Unwrap() error { return e.error }
 
 // toConnect returns the error that callers see. Causes that are defects are
-// logged, and hidden from callers.
-func toConnect(log *slog.Logger, procedure string, err error) *connect.Error {
+// logged, one a second of each kind, and hidden from callers.
+func toConnect(log *sparselog.Log, procedure string, err error) *connect.Error {
 	var done *connect.Error
 	if errors.As(err, &done) {
 		if done.Meta().Get(reason.Header) == "" {
@@ -127,7 +147,7 @@ func toConnect(log *slog.Logger, procedure string, err error) *connect.Error {
 		}
 		shown := err
 		if c.hidden != "" {
-			log.Error("request failed", "procedure", procedure, "reason", c.reason, "error", err)
+			log.Write(slog.LevelError, procedure+" "+string(c.reason), "request failed", "procedure", procedure, "reason", c.reason, "error", err)
 			shown = errors.New(c.hidden)
 		}
 		detail := &lanewayv1.ErrorReason{Reason: string(c.reason), RetryAfterMs: c.retry.Milliseconds()}
@@ -145,7 +165,7 @@ func toConnect(log *slog.Logger, procedure string, err error) *connect.Error {
 		}
 		return attach(connect.NewError(c.code, shown), detail)
 	}
-	log.Error("request failed for an unexpected reason", "procedure", procedure, "error", err)
+	log.Write(slog.LevelError, procedure, "request failed for an unexpected reason", "procedure", procedure, "error", err)
 	return attach(connect.NewError(connect.CodeInternal, errors.New("internal error; the node's log has the cause")),
 		&lanewayv1.ErrorReason{Reason: string(reason.Internal)})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/laneway/laneway/api/laneway/v1/lanewayv1connect"
 	"github.com/laneway/laneway/api/reason"
+	"github.com/laneway/laneway/internal/sparselog"
 )
 
 // compressMinBytes is the smallest answer worth compressing, for clients that
@@ -39,7 +40,7 @@ func NewHandler(d Deps) *Handler {
 	}
 	h := &Handler{done: make(chan struct{})}
 	opts := connect.WithHandlerOptions(
-		connect.WithInterceptors(boundary{d.Log, d.Observer}),
+		connect.WithInterceptors(boundary{&sparselog.Log{Logger: d.Log}, d.Observer}),
 		connect.WithReadMaxBytes(d.Limits.MaxMessageBytes),
 		connect.WithCompressMinBytes(compressMinBytes),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
@@ -65,7 +66,7 @@ func (h *Handler) Drain() { h.drain.Do(func() { close(h.done) }) }
 
 // NewServer returns an HTTP server for h on one port: HTTP/1.1 and HTTP/2
 // without TLS. The caller listens, serves and shuts down; Shutdown drains h's
-// streams.
+// streams. h may be nil when root is given, and then draining is the caller's.
 func NewServer(h *Handler, root http.Handler) *http.Server {
 	if root == nil {
 		root = h
@@ -80,7 +81,9 @@ func NewServer(h *Handler, root http.Handler) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 	}
-	s.RegisterOnShutdown(h.Drain)
+	if h != nil {
+		s.RegisterOnShutdown(h.Drain)
+	}
 	return s
 }
 

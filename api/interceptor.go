@@ -2,18 +2,18 @@ package api
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/laneway/laneway/api/reason"
+	"github.com/laneway/laneway/internal/sparselog"
 )
 
 // boundary is the interceptor around every call: it turns errors into what
 // callers see, and reports each call to the observer.
 type boundary struct {
-	log      *slog.Logger
+	log      *sparselog.Log
 	observer Observer
 }
 

@@ -102,11 +102,7 @@ func (s *mailboxService) withOldest(ctx context.Context, p position, err error) 
 	if berr != nil {
 		return err // the reason alone is worth more than the second failure
 	}
-	oldest := b.Gap
-	if b.Trim > 0 {
-		oldest = max(oldest, b.Trim.Before())
-	}
-	return &withOldest{err, encodeCursor(p.user, cursor{p.epoch, oldest})}
+	return &withOldest{err, encodeCursor(p.user, cursor{p.epoch, b.Oldest()})}
 }
 
 // Truncate implements lanewayv1connect.MailboxServiceHandler.

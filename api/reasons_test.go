@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,8 @@ import (
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
+	"github.com/laneway/laneway/quarantine"
+	"github.com/laneway/laneway/quota"
 )
 
 func wrap(err error) error { return fmt.Errorf("deep down: %w", fmt.Errorf("in the middle: %w", err)) }
@@ -53,19 +56,25 @@ func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 		{membership.ErrMembershipSnapshotUnavailable, connect.CodeUnavailable, reason.SnapshotUnavailable, true},
 		{conversation.ErrNotPublished, connect.CodeUnavailable, reason.LogUnavailable, true},
 		{conversation.ErrUnfinished, connect.CodeUnavailable, reason.Unfinished, true},
+		{conversation.ErrRecovering, connect.CodeUnavailable, reason.StoreRecovering, true},
+		{fmt.Errorf("%w: %w", conversation.ErrUnfinished, fmt.Errorf("%w: %w", mailbox.ErrStoreFailed, mailbox.ErrStoreRestarted)), connect.CodeUnavailable, reason.StoreRecovering, true},
 		{conversation.ErrConflict, connect.CodeAborted, reason.Conflict, true},
 		{mailbox.ErrHeadMoved, connect.CodeAborted, reason.Conflict, true},
 		{mailbox.ErrOutcomeUnknown, connect.CodeUnavailable, reason.Conflict, true},
 		{mailbox.ErrStoreFailed, connect.CodeUnavailable, reason.StoreFailed, false},
+		{mailbox.ErrStoreUnavailable, connect.CodeUnavailable, reason.StoreUnavailable, true},
 		{fmt.Errorf("%w: %w", conversation.ErrUnfinished, mailbox.ErrStoreFailed), connect.CodeUnavailable, reason.StoreFailed, false},
 		{mailbox.ErrCorrupt, connect.CodeDataLoss, reason.StoreFailed, false},
 		{mailbox.ErrCursorExpired, connect.CodeFailedPrecondition, reason.CursorExpired, false},
+		{quarantine.ErrUnknown, connect.CodeNotFound, reason.QuarantineUnknown, false},
+		{quarantine.ErrNotRetryable, connect.CodeFailedPrecondition, reason.NotRetryable, false},
 		{api.ErrCursorInvalid, connect.CodeInvalidArgument, reason.CursorInvalid, false},
 		{api.ErrLaneRefused, connect.CodeFailedPrecondition, reason.LaneRefused, false},
 		{api.ErrLaneOpening, connect.CodeUnavailable, reason.LaneOpening, true},
 		{mailbox.ErrNotOwner, connect.CodeUnavailable, reason.ShardMoved, true},
 		{&mailbox.MovedError{}, connect.CodeUnavailable, reason.ShardMoved, true},
 		{&mailbox.MovedError{Address: f.server.Listener.Addr().String()}, connect.CodeUnavailable, reason.ShardMoved, false},
+		{&quota.ExceededError{Tenant: tenant, Cost: 7, After: time.Second}, connect.CodeResourceExhausted, reason.FanoutQuotaExceeded, true},
 		{api.ErrEngineUnavailable, connect.CodeUnavailable, reason.EngineUnavailable, true},
 		{context.DeadlineExceeded, connect.CodeDeadlineExceeded, reason.DeadlineExceeded, false},
 		{context.Canceled, connect.CodeCanceled, reason.Canceled, false},

@@ -122,6 +122,19 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
+// TestALongAdviceIsTheCallersDecision: nobody waits for minutes unseen.
+func TestALongAdviceIsTheCallersDecision(t *testing.T) {
+	n := newNode(t)
+	n.pulls = append(n.pulls, func(*lanewayv1.PullRequest) (*lanewayv1.PullResponse, error) {
+		return nil, refusal(reason.FanoutQuotaExceeded, "", 60_000)
+	})
+	_, err := dial(t, n.server.URL).PullAll(bounded(t), alice, "", func(*client.Page) error { return nil })
+	require.Equal(t, reason.FanoutQuotaExceeded, client.ReasonOf(err))
+	var e *client.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, time.Minute, e.RetryAfter)
+}
+
 func TestAMovedShardIsFollowedAndRemembered(t *testing.T) {
 	first, second := newNode(t), newNode(t)
 	first.pulls = append(first.pulls, refuse(reason.ShardMoved, second.address()))

@@ -99,6 +99,35 @@ func (c *Client) Dispatches(ctx context.Context, limit int) ([]*lanewayv1.Dispat
 	return r.GetDispatches(), err
 }
 
+// Quarantined lists up to limit records that could not be processed, from a place
+// in quarantine on, without their bytes. next is where to go on; 0: that is all.
+func (c *Client) Quarantined(ctx context.Context, from int64, limit int) (entries []*lanewayv1.QuarantinedEntry, next int64, err error) {
+	r, err := call(ctx, c, &lanewayv1.ListQuarantinedRequest{FromOffset: from, Limit: int32(min(limit, 1<<30))},
+		func(n *node) unary[lanewayv1.ListQuarantinedRequest, lanewayv1.ListQuarantinedResponse] {
+			return n.admin.ListQuarantined
+		})
+	return r.GetEntries(), r.GetNextOffset(), err
+}
+
+// QuarantinedRecord returns the record at a place in quarantine, with its bytes.
+func (c *Client) QuarantinedRecord(ctx context.Context, offset int64) (*lanewayv1.QuarantinedEntry, error) {
+	r, err := call(ctx, c, &lanewayv1.GetQuarantinedRequest{Offset: offset},
+		func(n *node) unary[lanewayv1.GetQuarantinedRequest, lanewayv1.GetQuarantinedResponse] {
+			return n.admin.GetQuarantined
+		})
+	return r.GetEntry(), err
+}
+
+// RetryQuarantined publishes the record at a place in quarantine again, as a new
+// record, and says where. Repeated, it publishes it once more, which does no harm:
+// its dispatches are the same.
+func (c *Client) RetryQuarantined(ctx context.Context, offset int64) (*lanewayv1.RetryQuarantinedResponse, error) {
+	return call(ctx, c, &lanewayv1.RetryQuarantinedRequest{Offset: offset},
+		func(n *node) unary[lanewayv1.RetryQuarantinedRequest, lanewayv1.RetryQuarantinedResponse] {
+			return n.admin.RetryQuarantined
+		})
+}
+
 type unary[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
 
 // call runs one unary method with the client's retries.

@@ -129,7 +129,8 @@ func withoutReason(c *connect.Error) reason.Reason {
 func (e *Error) passing() bool {
 	switch e.Reason {
 	case reason.ShardMoved, reason.LaneOpening, reason.ShuttingDown, reason.GroupRenumbering,
-		reason.SnapshotUnavailable, reason.Conflict, reason.LogUnavailable, reason.Unfinished, reason.EngineUnavailable, reason.TooManyStreams:
+		reason.SnapshotUnavailable, reason.Conflict, reason.LogUnavailable, reason.Unfinished, reason.StoreRecovering, reason.StoreUnavailable,
+		reason.EngineUnavailable, reason.TooManyStreams:
 		return true
 	}
 	return e.RetryAfter > 0

@@ -47,6 +47,10 @@ func (c *Client) session() *session { return &session{c, c.base} }
 // counts as a repetition.
 const maxHops = 4
 
+// longestAdvice is how long a server may advise to wait before that is the
+// caller's decision: a tenant deep in debt with its quota is told minutes.
+const longestAdvice = 10 * time.Second
+
 // do calls f until it succeeds, fails for good, or the retries are used up.
 // Everything the client sends may be repeated: reads change nothing, commits and
 // membership changes carry a client_message_id.
@@ -70,9 +74,12 @@ func (s *session) do(ctx context.Context, f func(*node) error) error {
 			return err
 		}
 		s.n, hops = s.c.base, 0
-		pause := e.RetryAfter
-		if pause == 0 {
-			pause = s.c.pause.nth(tries)
+		pause := s.c.pause.nth(tries)
+		if e.RetryAfter > longestAdvice {
+			return err // the caller knows better whether to wait
+		}
+		if e.RetryAfter > 0 {
+			pause = e.RetryAfter + rand.N(e.RetryAfter/4+1) // not all at once
 		}
 		tries++
 		if werr := wait(ctx, pause); werr != nil {

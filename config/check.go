@@ -3,8 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"net/url"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +45,11 @@ const (
 	maxShards           = 1024
 	maxOutboxPartitions = 4096
 )
+
+// TailRetention is how much of the log a store needs that may come back without
+// its last writes: its server may be down for that long before it does. The log
+// is what they are made good from.
+const TailRetention = 24 * time.Hour
 
 // check returns what is outside its limits.
 func (c *Config) check() []Problem {
@@ -91,9 +94,10 @@ func (c *Config) check() []Problem {
 	atLeast("lane_stall_alert", c.LaneStallAlert, time.Second)
 	between("max_unfinished_dispatches", c.MaxUnfinishedDispatches, 1, 10_000)
 	c.checkStore(bad)
+	c.checkBlobs(bad)
 	for _, b := range c.Log.Brokers {
 		if !hostPort(b) {
-			bad("log.brokers", "use host:port, separated by commas", "%q is not an address", b)
+			bad("log.brokers", "use host:port, separated by commas", "%q is not an address", mask(b))
 		}
 	}
 	if c.Log.TopicPrefix == "" || strings.Trim(c.Log.TopicPrefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") != "" || len(c.Log.TopicPrefix) > 200 {
@@ -101,6 +105,9 @@ func (c *Config) check() []Problem {
 	}
 	between("log.replication", c.Log.Replication, 1, 16)
 	atLeast("log.retention", c.Log.Retention, time.Hour)
+	if c.Store.Kind() == Redis && c.Log.Retention >= time.Hour && c.Log.Retention < TailRetention {
+		bad("log.retention", "use "+TailRetention.String()+" or more", "%s is too short for a store that may lose its last writes", c.Log.Retention)
+	}
 	if c.Temporal.Address != "" && !hostPort(c.Temporal.Address) {
 		bad("temporal.address", "use host:port, for example 127.0.0.1:7233, or leave it empty", "%q is not an address", c.Temporal.Address)
 	}
@@ -111,6 +118,7 @@ func (c *Config) check() []Problem {
 	between("api.streams_per_user", c.API.StreamsPerUser, 1, 10_000)
 	between("api.streams", c.API.Streams, 1, 10_000_000)
 	between("api.max_import_users", c.API.MaxImportUsers, 1, 1_000_000)
+	c.checkQuota(bad, between)
 	switch c.Logging.Level {
 	case "debug", "info", "warn", "error":
 	default:
@@ -122,27 +130,6 @@ func (c *Config) check() []Problem {
 		bad("logging.format", "use text or json", "%q is unknown", c.Logging.Format)
 	}
 	return problems
-}
-
-func (c *Config) checkStore(bad func(key, fix, format string, args ...any)) {
-	u, err := url.Parse(c.Store.URL)
-	switch {
-	case err != nil:
-		bad("store.url", "for example pebble:", "it is not a URL") // the text may hold a password
-	case u.Scheme != "pebble":
-		bad("store.url", "use pebble: (below data_dir) or pebble:PATH", "this version has no store of kind %q", u.Scheme)
-	case u.Host != "" || u.RawQuery != "":
-		bad("store.url", "use pebble:PATH", "a pebble store has a path and nothing else")
-	}
-}
-
-// StoreDir returns the directory of the Pebble store.
-func (c *Config) StoreDir() string {
-	_, path, _ := strings.Cut(c.Store.URL, ":")
-	if path == "" {
-		return filepath.Join(c.DataDir, "store")
-	}
-	return path
 }
 
 func hostPort(s string) bool {

@@ -21,17 +21,30 @@ type Config struct {
 	MaxUnfinishedDispatches int           `koanf:"max_unfinished_dispatches"`
 
 	Store    Store    `koanf:"store"`
+	Blobs    Blobs    `koanf:"blobs"`
 	Log      Log      `koanf:"log"`
 	Temporal Temporal `koanf:"temporal"`
 	API      API      `koanf:"api"`
+	Quota    Quota    `koanf:"quota"`
 	Metrics  Metrics  `koanf:"metrics"`
 	Logging  Logging  `koanf:"logging"`
 }
 
 // Store says where mailboxes, heads and membership are kept.
 type Store struct {
-	// URL is pebble: for a store below data_dir, or pebble:PATH.
+	// URL is pebble: for a store below data_dir or pebble:PATH, redis:// or
+	// rediss:// for Redis, cql:// for ScyllaDB and Cassandra. It may hold a
+	// password: show it with Shown.
 	URL string `koanf:"url"`
+	// ShadowURL is a second store that takes mailbox writes too, and is compared
+	// with the first (design 3.4); empty for none. ShadowSample is the share of
+	// scans that are compared, in percent.
+	ShadowURL    string `koanf:"shadow_url"`
+	ShadowSample int    `koanf:"shadow_sample"`
+	// AllowUnsafe is LANEWAY_REDIS_ALLOW_UNSAFE_DEV=1, which is no setting, so that
+	// no file carries it into production: the checks of Redis' persistence and
+	// eviction are skipped.
+	AllowUnsafe bool `koanf:"-"`
 }
 
 // Log is the outbox and dispatch topics.
@@ -96,7 +109,10 @@ var fields = []field{
 	{"lane_stall_alert", 30 * time.Second, "age of a lane's oldest obligation at which it counts as stalled"},
 	{"max_unfinished_dispatches", 32, "unfinished large dispatches of a shard at which back-pressure begins"},
 
-	{"store.url", "pebble:", "pebble: (below data_dir) or pebble:PATH"},
+	{"store.url", "pebble:", "where the store is: pebble: (below data_dir), pebble:PATH, redis://, rediss:// or cql://"},
+	{"store.shadow_url", "", "a second store that takes mailbox writes too and is compared with the first (empty: none)"},
+	{"store.shadow_sample", 10, "share of scans that are compared with the shadow, in percent"},
+	{"blobs.url", "", "bucket of what is too large for the store: file:///PATH or s3://BUCKET (empty: a folder below data_dir)"},
 	{"log.brokers", []string{}, "Kafka brokers, host:port separated by commas (empty: the embedded log)"},
 	{"log.topic_prefix", "laneway", "first part of the topics' names"},
 	{"log.replication", 1, "replicas of the topics, where they are made"},
@@ -107,6 +123,12 @@ var fields = []field{
 	{"api.streams_per_user", 16, "open Watch streams of one user"},
 	{"api.streams", 10000, "open Watch streams of this node"},
 	{"api.max_import_users", 1000000, "users of one import"},
+	{"quota.mode", "off", "what happens to messages over a tenant's quota: off (there is none), reject or queue"},
+	{"quota.rate", 10000, "entries a second of each tenant: a message counts once for each recipient"},
+	{"quota.burst", 100000, "entries of a tenant at once, after silence; a group above it needs all of them and leaves a debt"},
+	{"quota.max_delay", 2 * time.Second, "how long a message may wait in mode queue"},
+	{"quota.max_waiting", 1000, "messages of this node that wait at a time in mode queue"},
+	{"quota.redis_url", "", "Redis that counts for all nodes, redis:// or rediss:// (empty: each node counts by itself)"},
 	{"metrics.lanes", false, "export lane metrics: 64 series a shard each"},
 	{"logging.level", "info", "debug, info, warn or error"},
 	{"logging.format", "text", "text or json"},

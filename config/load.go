@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 
@@ -87,6 +88,7 @@ func Load(in Input) (*Loaded, error) {
 	if err := l.unmarshal(); err != nil {
 		return nil, err
 	}
+	l.Store.AllowUnsafe = slices.Contains(in.Environ, allowUnsafe+"=1")
 	if l.Node == "" {
 		if l.Node, _ = os.Hostname(); l.Node == "" {
 			l.Node = "laneway"
@@ -150,7 +152,7 @@ func Variable(key string) string {
 // reads it, or a Kubernetes service named laneway puts it into every pod.
 func notSetting(name string) bool {
 	switch name {
-	case "LANEWAY_CONFIG", "LANEWAY_SERVER", "LANEWAY_TENANT", "LANEWAY_CACHE", "LANEWAY_REDIS_ALLOW_UNSAFE_DEV", "LANEWAY_PORT":
+	case "LANEWAY_CONFIG", "LANEWAY_SERVER", "LANEWAY_TENANT", "LANEWAY_CACHE", allowUnsafe, "LANEWAY_PORT":
 		return true
 	}
 	for _, p := range []string{"LANEWAY_PORT_", "LANEWAY_SERVICE_", "LANEWAY_TEST_"} {

@@ -100,7 +100,7 @@ func TestWhatIsWrongIsNamedWithItsSourceAndFix(t *testing.T) {
 	}, problems(t, err))
 
 	_, err = Load(Input{
-		File:    write(t, "shards: 0\nclaim_timeout: 30s\nlisten: 0.0.0.0:7480\nstore: {url: 'redis://u:secret@h/0'}\nlog: {brokers: [nonsense]}\n"),
+		File:    write(t, "shards: 0\nclaim_timeout: 30s\nlisten: 0.0.0.0:7480\nstore: {url: 'mysql://u:secret@h/0'}\nlog: {brokers: [nonsense]}\n"),
 		Environ: []string{"LANEWAY_RETENTION_DAYS=30"},
 	})
 	got := problems(t, err)
@@ -110,7 +110,7 @@ func TestWhatIsWrongIsNamedWithItsSourceAndFix(t *testing.T) {
 	require.Equal(t, "shards (file): 0 is out of range; use 1 to 1024", got[1])
 	require.Equal(t, "retention_days (environment): 30 is out of range; use 1 to 29", got[2])
 	require.Contains(t, got[3], "claim_timeout (file)")
-	require.Contains(t, got[4], `no store of kind "redis"`)
+	require.Contains(t, got[4], `no store of kind "mysql"`)
 	require.NotContains(t, err.Error(), "secret")
 	require.Contains(t, got[5], `"nonsense" is not an address`)
 }
@@ -126,12 +126,20 @@ func TestAMissingOrBrokenFileIsRefused(t *testing.T) {
 
 func TestSecretsAreMasked(t *testing.T) {
 	for in, want := range map[string]string{
-		"redis://u:hunter2@h:6379/0": "redis://u:xxxxx@h:6379/0",
-		"s3://b?secret_key=hunter2":  "s3://b?secret_key=xxxxx",
-		"://u:hunter2@h":             "xxxxx@h",
-		"pebble:":                    "pebble:",
-		"127.0.0.1:7480":             "127.0.0.1:7480",
-		"plain text":                 "plain text",
+		"redis://u:hunter2@h:6379/0":                          "redis://u:xxxxx@h:6379/0",
+		"redis://:hunter2@h:6379/0":                           "redis://:xxxxx@h:6379/0",
+		"rediss://u:hunt%40er2@h/0?tls_ca_file=/a":            "rediss://u:xxxxx@h/0?tls_ca_file=/a",
+		"cql://u:hunter2@h1:9042,h2:9042/keyspace?tls=true":   "cql://u:xxxxx@h1:9042,h2:9042/keyspace?tls=true",
+		"cql://u:hunt@er2@h1,h2/k":                            "cql://u:xxxxx@h1,h2/k",
+		"redis://u:hunter2%zz@h":                              "xxxxx@h",
+		"[redis://u:hunter2@h]":                               "xxxxx@h]",
+		"u:hunter2@h:9092":                                    "xxxxx@h:9092",
+		"s3://b?secret_key=hunter2&x=1&api%5Ftoken=hunter2#f": "s3://b?secret_key=xxxxx&x=1&api%5Ftoken=xxxxx#f",
+		"://u:hunter2@h":                                      "xxxxx@h",
+		"redis://u@h/0":                                       "redis://u@h/0",
+		"pebble:":                                             "pebble:",
+		"127.0.0.1:7480":                                      "127.0.0.1:7480",
+		"plain text":                                          "plain text",
 	} {
 		require.Equal(t, want, mask(in))
 	}

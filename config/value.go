@@ -80,9 +80,9 @@ func split(text string) []string {
 	return out
 }
 
-// shown is a value as an error may repeat it: short.
+// shown is a value as an error may repeat it: short, and without secrets.
 func shown(v any) string {
-	s := fmt.Sprintf("%q", fmt.Sprint(v))
+	s := fmt.Sprintf("%q", mask(fmt.Sprint(v)))
 	if len(s) > 60 {
 		s = s[:60] + "…"
 	}
@@ -147,32 +147,54 @@ const masked = "xxxxx"
 // mask hides what may be a secret in a value: the password in a URL, and its
 // query's values under names that say so.
 func mask(s string) string {
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme == "" {
-		// A URL that does not parse may still hold a password before an @.
-		if at := strings.LastIndex(s, "@"); err != nil && at > 0 {
+	scheme, rest, isURL := strings.Cut(s, "://")
+	if _, err := url.Parse(oneHost(s)); err != nil || !isURL || scheme == "" {
+		// What does not parse, or is no URL, may still hold a password before an @.
+		if at := strings.LastIndex(s, "@"); at > 0 {
 			return masked + s[at:]
 		}
 		return s
 	}
-	changed := false
-	if _, has := u.User.Password(); has {
-		u.User = url.UserPassword(u.User.Username(), masked)
-		changed = true
-	}
-	q := u.Query()
-	for name := range q {
-		switch lower := strings.ToLower(name); {
-		case strings.Contains(lower, "pass"), strings.Contains(lower, "secret"), strings.Contains(lower, "token"), strings.Contains(lower, "key"):
-			q.Set(name, masked)
-			changed = true
+	rest, fragment, hasFragment := strings.Cut(rest, "#")
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	authority, path, hasPath := strings.Cut(rest, "/")
+	if at := strings.LastIndex(authority, "@"); at >= 0 {
+		if user, _, has := strings.Cut(authority[:at], ":"); has {
+			authority = user + ":" + masked + authority[at:]
 		}
 	}
-	if !changed {
-		return s
+	out := scheme + "://" + authority
+	if hasPath {
+		out += "/" + path
 	}
-	u.RawQuery = q.Encode()
-	return u.String()
+	if hasQuery {
+		out += "?" + maskQuery(query)
+	}
+	if hasFragment {
+		out += "#" + fragment
+	}
+	return out
+}
+
+func maskQuery(query string) string {
+	params := strings.Split(query, "&")
+	for i, p := range params {
+		name, value, has := strings.Cut(p, "=")
+		lower := strings.ToLower(name)
+		if plain, err := url.QueryUnescape(lower); err == nil {
+			lower = plain
+		}
+		for _, secret := range []string{"pass", "secret", "token", "key"} {
+			// The name of a key in AWS KMS is none.
+			if has && strings.Contains(lower, secret) && lower != "kmskeyid" {
+				params[i] = name + "=" + masked
+			}
+		}
+		if has && !strings.HasSuffix(params[i], masked) {
+			params[i] = name + "=" + maskEmbedded(value)
+		}
+	}
+	return strings.Join(params, "&")
 }
 
 // YAML returns the effective settings as a file that Load accepts, with secrets

@@ -30,6 +30,10 @@ var batches = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000}
 var families = []Family{
 	{"laneway_commits_total", Counter, []string{"outcome"}, "Commits by outcome: ok, duplicate, refused, failed.", nil},
 	{"laneway_commit_duration_seconds", Histogram, nil, "Time from a commit's arrival to the broker's acknowledgement and the cleared head.", seconds},
+	{"laneway_quota_decisions_total", Counter, []string{"outcome"}, "Charges to tenants' quotas: accepted, delayed, refused, forced (charged and never refused), refunded.", nil},
+	{"laneway_quota_waiting", Gauge, nil, "Messages that wait for their tenant's quota.", nil},
+	{"laneway_quota_shared_failures_total", Counter, nil, "Calls of the shared quota buckets that failed.", nil},
+	{"laneway_quota_fallback", Gauge, nil, "1 while this process counts quotas by itself, because the shared buckets do not answer.", nil},
 	{"laneway_snapshot_cache_total", Counter, []string{"outcome"}, "Membership snapshot look-ups: hit, miss.", nil},
 	{"laneway_quarantined_total", Counter, []string{"reason"}, "Records put into quarantine, by reason.", nil},
 
@@ -41,6 +45,9 @@ var families = []Family{
 
 	{"laneway_entries_appended_total", Counter, []string{"shard", "route"}, "Entries made durable: hot or workflow.", nil},
 	{"laneway_append_duration_seconds", Histogram, []string{"store"}, "Time of one AppendBatch.", seconds},
+	{"laneway_shadow_scans_total", Counter, []string{"outcome"}, "Scans compared with the shadow store: match, failed, skipped, or what differs first (missing, extra, differs, covered, expired).", nil},
+	{"laneway_shadow_lag_entries", Gauge, nil, "Entries on their way to the shadow store.", nil},
+	{"laneway_shadow_lost_writes_total", Counter, []string{"reason"}, "Writes that the shadow store will not get: dropped, refused, undelivered.", nil},
 	{"laneway_append_failures_total", Counter, []string{"shard"}, "Chunks whose append failed and is retried.", nil},
 	{"laneway_obligations_unfinished", Gauge, []string{"shard"}, "Dispatches with chunks that are not durable yet.", nil},
 	{"laneway_slow_chunks", Gauge, []string{"shard"}, "Chunks in the slow-retry queue.", nil},
@@ -70,8 +77,11 @@ func Families() []Family { return append([]Family(nil), families...) }
 
 // Closed sets of label values. A value outside its set is counted as "other".
 var allowed = map[string][]string{
-	"laneway_commits_total":        {"ok", "duplicate", "refused", "failed"},
-	"laneway_snapshot_cache_total": {"hit", "miss"},
+	"laneway_commits_total":            {"ok", "duplicate", "refused", "failed"},
+	"laneway_quota_decisions_total":    {"accepted", "delayed", "refused", "forced", "refunded"},
+	"laneway_snapshot_cache_total":     {"hit", "miss"},
+	"laneway_shadow_scans_total":       {"match", "missing", "extra", "differs", "covered", "expired", "failed", "skipped"},
+	"laneway_shadow_lost_writes_total": {"dropped", "refused", "undelivered"},
 	"laneway_quarantined_total": {
 		"UNDECODABLE", "UNKNOWN_VERSION", "INVALID", "TOO_LARGE", "DIGEST_CONFLICT", "CLOCK_AHEAD", "WRONG_SHARD", "UNKNOWN_AUDIENCE",
 	},

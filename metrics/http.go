@@ -24,6 +24,12 @@ func (m *Metrics) Handler(ready Readiness) http.Handler {
 // Mount adds the three paths to a mux that serves other things too.
 func (m *Metrics) Mount(mux *http.ServeMux, ready Readiness) {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{Registry: m.Registry}))
+	MountHealth(mux, ready)
+}
+
+// MountHealth adds /livez and /readyz to a mux, for a process that has no metrics
+// yet.
+func MountHealth(mux *http.ServeMux, ready Readiness) {
 	// Alive means that the process answers: restarting it would help nothing that
 	// readiness complains about.
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {

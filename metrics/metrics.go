@@ -39,6 +39,12 @@ type Metrics struct {
 	SnapshotCache Outcomes
 	Quarantined   Outcomes
 
+	QuotaDecisions Outcomes
+
+	ShadowScans Outcomes
+	ShadowLost  Outcomes
+	ShadowLag   prometheus.Gauge
+
 	options  Options
 	counters map[string]*prometheus.CounterVec
 	gauges   map[string]*prometheus.GaugeVec
@@ -77,6 +83,14 @@ func New(o Options) *Metrics {
 	m.Commits = m.outcomes("laneway_commits_total")
 	m.SnapshotCache = m.outcomes("laneway_snapshot_cache_total")
 	m.Quarantined = m.outcomes("laneway_quarantined_total")
+	m.QuotaDecisions = m.outcomes("laneway_quota_decisions_total")
+	for _, name := range []string{"laneway_quota_waiting", "laneway_quota_fallback"} {
+		m.gauges[name].WithLabelValues()
+	}
+	m.counters["laneway_quota_shared_failures_total"].WithLabelValues()
+	m.ShadowScans = m.outcomes("laneway_shadow_scans_total")
+	m.ShadowLost = m.outcomes("laneway_shadow_lost_writes_total")
+	m.ShadowLag = m.gauges["laneway_shadow_lag_entries"].WithLabelValues()
 	return m
 }
 
@@ -235,6 +249,29 @@ func (m *Metrics) Request(procedure, outcome string, took time.Duration) {
 	}
 	m.counters["laneway_api_requests_total"].WithLabelValues(procedure, outcome).Inc()
 	m.timers["laneway_api_request_duration_seconds"].WithLabelValues(procedure).Observe(took.Seconds())
+}
+
+// QuotaDecision counts a charge by outcome. It and the next three make Metrics a
+// quota.Observer.
+func (m *Metrics) QuotaDecision(outcome string) { m.QuotaDecisions.Inc(outcome) }
+
+// QuotaWaiting counts waiting messages up and down.
+func (m *Metrics) QuotaWaiting(delta int) {
+	m.gauges["laneway_quota_waiting"].WithLabelValues().Add(float64(delta))
+}
+
+// QuotaSharedFailed counts a call of the shared buckets that failed.
+func (m *Metrics) QuotaSharedFailed() {
+	m.counters["laneway_quota_shared_failures_total"].WithLabelValues().Inc()
+}
+
+// QuotaFallback says whether local buckets stand in for the shared ones.
+func (m *Metrics) QuotaFallback(on bool) {
+	v := 0.0
+	if on {
+		v = 1
+	}
+	m.gauges["laneway_quota_fallback"].WithLabelValues().Set(v)
 }
 
 // Pulled counts entries returned by Pull.

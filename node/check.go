@@ -14,8 +14,6 @@ import (
 	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/config"
 	"github.com/laneway/laneway/internal/freeport"
-	"github.com/laneway/laneway/mailbox"
-	"github.com/laneway/laneway/stores/pebble"
 	"github.com/laneway/laneway/workers"
 )
 
@@ -43,13 +41,18 @@ func Check(ctx context.Context, c *config.Config, passed func(string)) []Problem
 		_ = l.Close()
 		passed("API address " + c.Listen + " is free")
 	}
-	checkDir(c, passed, bad)
+	// An embedded store below a directory that is no good is one problem, not two.
+	if checkDir(c, passed, bad) || c.Store.Kind() != config.Pebble {
+		checkStore(ctx, c, passed, bad)
+	}
+	checkBlobs(ctx, c, passed, bad)
+	checkQuota(ctx, c, passed, bad)
 	checkLog(ctx, c, passed, bad)
 	checkTemporal(ctx, c, passed, bad)
 	return problems
 }
 
-func checkDir(c *config.Config, passed func(string), bad func(fix, format string, args ...any)) {
+func checkDir(c *config.Config, passed func(string), bad func(fix, format string, args ...any)) bool {
 	dir := c.DataDir
 	for { // the nearest directory that exists
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) || dir == filepath.Dir(dir) {
@@ -60,7 +63,7 @@ func checkDir(c *config.Config, passed func(string), bad func(fix, format string
 	f, err := os.CreateTemp(dir, ".laneway-check-")
 	if err != nil {
 		bad("make the directory writable for this user, or set data_dir", "the data directory %s cannot be written: %v", c.DataDir, err)
-		return
+		return false
 	}
 	_ = f.Close()
 	_ = os.Remove(f.Name())
@@ -68,29 +71,11 @@ func checkDir(c *config.Config, passed func(string), bad func(fix, format string
 	if err := syscall.Statfs(dir, &st); err == nil {
 		if free := st.Bavail * uint64(st.Bsize); free < minFreeBytes {
 			bad("free some space, or set data_dir to another disk", "the data directory %s has %d MiB left, %d MiB are wanted", c.DataDir, free>>20, minFreeBytes>>20)
-			return
+			return false
 		}
 	}
 	passed("data directory " + c.DataDir + " can be written")
-	checkStore(c, passed, bad)
-}
-
-func checkStore(c *config.Config, passed func(string), bad func(fix, format string, args ...any)) {
-	d, ok, err := pebble.Inspect(c.StoreDir())
-	switch {
-	case errors.Is(err, mailbox.ErrStoreLocked):
-		bad("stop the node that runs there, or set data_dir to another directory", "%v", err)
-	case err != nil:
-		bad("check the disk, and restore the data directory from a backup", "the store cannot be opened: %v", err)
-	case !ok:
-		passed("the store is new")
-	case d.ShardCount != c.Shards || d.OutboxPartitions != c.OutboxPartitions:
-		bad(fmt.Sprintf("set shards to %d and outbox_partitions to %d, or set data_dir to another directory", d.ShardCount, d.OutboxPartitions),
-			"the store %s was made with %d shards and %d outbox partitions, the settings say %d and %d; they can never change",
-			c.StoreDir(), d.ShardCount, d.OutboxPartitions, c.Shards, c.OutboxPartitions)
-	default:
-		passed(fmt.Sprintf("the store has %d shards and %d outbox partitions, as the settings say", d.ShardCount, d.OutboxPartitions))
-	}
+	return true
 }
 
 func checkLog(ctx context.Context, c *config.Config, passed func(string), bad func(fix, format string, args ...any)) {
@@ -117,6 +102,17 @@ func checkLog(ctx context.Context, c *config.Config, passed func(string), bad fu
 		}
 		fatal++
 		bad(p.Fix, "%s: %s", p.Subject, p.What)
+	}
+	if c.Store.Kind() == config.Redis && fatal == 0 {
+		topics := broker.TopicsConfig{Prefix: c.Log.TopicPrefix}.Topics()
+		switch err := broker.CheckRetention(ctx, cl, topics, config.TailRetention); {
+		case errors.Is(err, broker.ErrTopicMissing): // a node makes it with log.retention
+		case err != nil:
+			bad("keep the topics' records longer, or use a store that loses nothing that it acknowledged", "%v", err)
+			return
+		default:
+			passed(fmt.Sprintf("the log keeps records for %s or longer, as a store that may lose its last writes needs it", config.TailRetention))
+		}
 	}
 	if fatal == 0 {
 		passed(fmt.Sprintf("the log at %v can be used", c.Log.Brokers))

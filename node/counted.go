@@ -8,6 +8,7 @@ import (
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/metrics"
+	"github.com/laneway/laneway/quota"
 )
 
 // counted is the commit service with its metrics.
@@ -23,6 +24,9 @@ func (c counted) count(began time.Time, duplicate bool, err error) {
 	case err == nil:
 		c.metrics.Commits.Inc("ok")
 		c.metrics.CommitDuration.Observe(time.Since(began).Seconds())
+	case errors.Is(err, quota.ErrExceeded):
+		c.metrics.Commits.Inc("refused")
+		c.metrics.QuotaDecisions.Inc("refused") // here: a request may ask its bucket twice
 	case errors.Is(err, conversation.ErrInvalidRequest), errors.Is(err, conversation.ErrTooLarge):
 		c.metrics.Commits.Inc("refused")
 	default:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -37,6 +36,16 @@ type Options struct {
 	HoldFanout bool
 	// Tune changes the shards' options after the settings were applied.
 	Tune func(*ingest.Options)
+
+	front *front // nil: the node makes its own
+	again bool   // an earlier node of this process owned the shards
+}
+
+func (o *Options) logger() *slog.Logger {
+	if o.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return o.Logger
 }
 
 // Node is a running process.
@@ -58,12 +67,12 @@ type Node struct {
 	engine     lateEngine
 	ready      readiness
 
-	listener net.Listener
-	server   *http.Server
-	handler  *api.Handler
+	front *front
+	gate  gate
 
 	cancel context.CancelFunc
-	run    context.Context // ends with Stop
+	run    context.Context         // ends with Stop
+	abort  context.CancelCauseFunc // ends the start
 	wg     sync.WaitGroup
 	fatal  chan error
 
@@ -79,12 +88,14 @@ type Node struct {
 // served. Temporal is connected by ConnectTemporal, which may come later: until
 // then large dispatches are appended by the shards themselves.
 func Start(ctx context.Context, o Options) (*Node, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	n := &Node{cfg: o.Config, log: o.Logger, opts: o, cancel: cancel, fatal: make(chan error, 1)}
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	n := &Node{cfg: o.Config, log: o.logger(), opts: o, front: o.front, cancel: cancel, abort: abort, fatal: make(chan error, 1)}
 	if err := n.start(ctx, run); err != nil {
+		if cause := context.Cause(ctx); errors.Is(err, context.Canceled) && cause != nil {
+			err = cause // a part that runs already cannot go on
+		}
 		n.Stop()
 		return nil, err
 	}
@@ -93,20 +104,19 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 
 func (n *Node) start(ctx, run context.Context) (err error) {
 	n.run = run
-	if err := api.CheckListen(n.cfg.Listen, false, false); err != nil {
-		return err
+	if n.front == nil {
+		if n.front, err = newFront(n.cfg.Listen); err != nil {
+			return err
+		}
+		n.onStop(func() { n.front.close(n.cfg.ShutdownTimeout) })
 	}
-	if n.listener, err = net.Listen("tcp", n.cfg.Listen); err != nil {
-		return fmt.Errorf("listen: %w; another node may be running: stop it, or choose another address with --listen", err)
-	}
-	n.onStop(func() { _ = n.listener.Close() })
+	n.metrics = metrics.New(metrics.Options{
+		Shards: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, Store: n.cfg.Store.Kind(), Lanes: n.cfg.Metrics.Lanes, Procedures: api.Procedures(),
+	})
+	n.showHealth()
 	if err := os.MkdirAll(n.cfg.DataDir, 0o755); err != nil {
 		return withDirFix(fmt.Errorf("data directory: %w", err))
 	}
-	n.metrics = metrics.New(metrics.Options{
-		Shards: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, Store: "pebble", Lanes: n.cfg.Metrics.Lanes, Procedures: api.Procedures(),
-	})
-	n.ready.waitFor("temporal", "Temporal is not connected")
 	if err := n.openStore(ctx); err != nil {
 		return err
 	}
@@ -125,7 +135,28 @@ func (n *Node) start(ctx, run context.Context) (err error) {
 		}
 	}
 	n.serveAPI()
+	n.ready.done("node")
 	return nil
+}
+
+// showHealth lets the address answer for this node: health and metrics at once,
+// calls when the gate is opened.
+func (n *Node) showHealth() {
+	n.ready.waitFor("node", "starting")
+	n.ready.waitFor("temporal", "Temporal is not connected")
+	n.gate.outside = api.NewStartingHandler()
+	mux := http.NewServeMux()
+	n.metrics.Mount(mux, &n.ready)
+	mux.Handle("/", &n.gate)
+	n.front.node.Store(mux)
+	n.onStop(func() { n.front.node.Store(nil) })
+	n.spawn(func() {
+		select {
+		case <-n.run.Done():
+		case err := <-n.front.failed:
+			n.fail(err)
+		}
+	})
 }
 
 // onStop adds a step to the end of Stop; steps run in reverse order.
@@ -137,20 +168,25 @@ func (n *Node) onStop(f func()) {
 
 // fail ends the node: the process is to stop with the error.
 func (n *Node) fail(err error) {
-	n.log.Error("the node cannot go on", "error", err)
+	if startsOver(err) {
+		n.log.Warn("the node cannot go on as it is", "because", err)
+	} else {
+		n.log.Error("the node cannot go on", "error", err)
+	}
 	n.ready.waitFor("node", err.Error())
 	select {
 	case n.fatal <- err:
 	default:
 	}
+	n.abort(err)
 }
 
-// Fatal gets the error after which the node must be stopped and its process
-// exit with a non-zero code. A restart heals what can be healed.
+// Fatal gets the error after which the node must be stopped. A new start heals
+// what can be healed; [Run] knows what.
 func (n *Node) Fatal() <-chan error { return n.fatal }
 
 // Addr returns the address that the API is served on.
-func (n *Node) Addr() string { return n.listener.Addr().String() }
+func (n *Node) Addr() string { return n.front.listener.Addr().String() }
 
 // URL returns the API's base URL.
 func (n *Node) URL() string { return "http://" + n.Addr() }
@@ -194,20 +230,12 @@ func (n *Node) spawn(f func()) {
 }
 
 func (n *Node) serveAPI() {
-	n.handler = api.NewHandler(api.Deps{
-		ShardCount: n.cfg.Shards, Shards: (*served)(n), Mailboxes: n.store, Conversations: counted{n.commits, n.metrics},
+	h := api.NewHandler(api.Deps{
+		ShardCount: n.cfg.Shards, Shards: (*served)(n), Mailboxes: n.store, Conversations: counted{n.commits, n.metrics}, Quarantine: (*quarantined)(n),
 		Limits:       api.Limits{StreamsPerUser: n.cfg.API.StreamsPerUser, Streams: n.cfg.API.Streams, MaxImportUsers: n.cfg.API.MaxImportUsers},
 		LoopbackOnly: true, Observer: n.metrics, Log: n.log.With("part", "api"),
 	})
-	mux := http.NewServeMux()
-	n.metrics.Mount(mux, &n.ready)
-	mux.Handle("/", n.handler)
-	n.server = api.NewServer(n.handler, mux)
-	n.spawn(func() {
-		if err := n.server.Serve(n.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			n.fail(fmt.Errorf("the API stopped: %w", err))
-		}
-	})
+	n.gate.open(h)
 }
 
 // Temporal returns the connected client, or nil.
@@ -220,14 +248,8 @@ func (n *Node) Temporal() client.Client {
 // Stop stops everything this node started, the newest first. It may be called
 // more than once.
 func (n *Node) Stop() {
-	if n.handler != nil {
-		n.handler.Drain()
-	}
-	if n.server != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), n.cfg.ShutdownTimeout)
-		_ = n.server.Shutdown(ctx)
-		cancel()
-	}
+	n.ready.waitFor("node", "stopping")
+	n.gate.close(n.cfg.ShutdownTimeout)
 	n.mu.Lock()
 	w, c := n.workers, n.temporal
 	n.workers, n.temporal = nil, nil

@@ -2,11 +2,86 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"time"
 
+	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/metrics"
 	"github.com/laneway/laneway/quarantine"
 	"github.com/laneway/laneway/records"
 )
+
+// quarantineTime bounds a look into the quarantine topic.
+const quarantineTime = 10 * time.Second
+
+// quarantined is what the API asks of the quarantine.
+type quarantined Node
+
+// List implements api.Quarantine.
+func (n *quarantined) List(ctx context.Context, from int64, limit int) (entries []quarantine.Entry, next int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, quarantineTime)
+	defer cancel()
+	err = quarantine.Scan(ctx, (*Node)(n).clientConfig("quarantine-list"), n.topics.Quarantine, from, func(e quarantine.Entry) bool {
+		if len(entries) == limit {
+			next = e.Offset
+			return false
+		}
+		entries = append(entries, e)
+		return true
+	})
+	return entries, next, err
+}
+
+// Get implements api.Quarantine.
+func (n *quarantined) Get(ctx context.Context, offset int64) (quarantine.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, quarantineTime)
+	defer cancel()
+	return quarantine.Get(ctx, (*Node)(n).clientConfig("quarantine-list"), n.topics.Quarantine, offset)
+}
+
+// Retryable implements api.Quarantine: also what this build and these topics make
+// of the record counts.
+func (n *quarantined) Retryable(r quarantine.Record) error {
+	if err := r.Retryable(); err != nil {
+		return err
+	}
+	now := time.Now().UnixMilli()
+	var err error
+	switch r.Topic {
+	case n.topics.Outbox:
+		_, err = records.DecodeOutbox(r.Value, n.cfg.Shards, now)
+	case n.topics.Dispatch:
+		_, err = records.DecodeDispatch(r.Value, mailbox.Shard(r.Partition), now)
+	default:
+		return fmt.Errorf("%w: it is of topic %s, which is none of this deployment's", quarantine.ErrNotRetryable, r.Topic)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: it would be put into quarantine again: %w", quarantine.ErrNotRetryable, err)
+	}
+	return nil
+}
+
+// Retry implements api.Quarantine.
+func (n *quarantined) Retry(ctx context.Context, offset int64) (quarantine.Record, int64, error) {
+	e, err := n.Get(ctx, offset)
+	if err != nil {
+		return quarantine.Record{}, 0, err
+	}
+	if e.Err != nil {
+		return quarantine.Record{}, 0, fmt.Errorf("%w: what is at offset %d is no record of the quarantine: %w", quarantine.ErrNotRetryable, offset, e.Err)
+	}
+	if err := n.Retryable(e.Record); err != nil {
+		return quarantine.Record{}, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, quarantineTime)
+	defer cancel()
+	at, err := n.quarantine.Retry(ctx, e.Record)
+	if err != nil {
+		return quarantine.Record{}, 0, err
+	}
+	n.log.Info("a quarantined record was published again", "quarantine_offset", offset, "topic", e.Record.Topic, "partition", e.Record.Partition, "offset", at)
+	return e.Record, at, nil
+}
 
 // shardQuarantine names the source position of what a shard quarantines.
 type shardQuarantine struct {

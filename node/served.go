@@ -10,6 +10,7 @@ import (
 	"github.com/laneway/laneway/ingest"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/workers"
+	"github.com/laneway/laneway/workflows"
 )
 
 // served answers the API's questions about the node's shards.
@@ -30,6 +31,9 @@ func (s *served) Watermark(p mailbox.Placement) (mailbox.Seq, error) {
 	}
 	if why := sh.Refused(p.Lane); why != "" {
 		return 0, fmt.Errorf("%w: %s", api.ErrLaneRefused, why)
+	}
+	if sh.Opening(p.Lane) {
+		return 0, fmt.Errorf("%w: shard %d lane %d", api.ErrLaneOpening, p.Shard, p.Lane)
 	}
 	return sh.W(p.Lane), nil
 }
@@ -113,8 +117,12 @@ func details(d *workers.DispatchStatus) string {
 	case d.Progress != nil:
 		p := d.Progress
 		text := fmt.Sprintf("%d of %d lanes done, %d entries", p.LanesDone, p.Lanes, p.Entries)
-		for _, l := range p.Slow {
-			text += fmt.Sprintf("; lane %d is slow: %s", l.Lane, l.Error)
+		for _, s := range workflows.GroupSlow(p.Slow) {
+			are := "is"
+			if len(s.Lanes) > 1 {
+				are = "are"
+			}
+			text += fmt.Sprintf("; %s %s slow: %s", s.Names(), are, s.Error)
 		}
 		return text
 	case d.LaneProgress != nil:

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -21,8 +22,9 @@ func (n *Node) startShards(ctx, run context.Context) error {
 	if n.opts.Tune != nil {
 		n.opts.Tune(&o)
 	}
+	n.lost = make([]atomic.Bool, n.cfg.Shards)
 	for i := range n.cfg.Shards {
-		s, err := ingest.Open(ctx, ingest.Config{
+		s, err := n.openShard(ctx, ingest.Config{
 			Shard: mailbox.Shard(i), Shards: n.cfg.Shards, Store: n.store, Log: newShardLog(n.dispatches, mailbox.Shard(i)),
 			Audiences: cache, Quarantine: shardQuarantine{countedQuarantine{n.quarantine, n.metrics}, n.topics.Dispatch, int32(i)}, Engine: &n.engine,
 			Node: n.cfg.Node, Address: n.URL(), Options: o, Metrics: n.metrics, Logger: n.log,
@@ -34,21 +36,98 @@ func (n *Node) startShards(ctx, run context.Context) error {
 		m := n.metrics.Shard(i)
 		m.Owned.Set(1)
 		m.Epoch.Set(float64(s.Ownership().Epoch))
+		// At once, and not when all are open: its lease runs.
+		n.spawn(func() { n.runShard(run, i, s) })
+		n.closedLanes(i, s) // before the node can be asked
+		n.spawn(func() { n.awaitLanes(run, i, s) })
 	}
-	n.lost = make([]atomic.Bool, len(n.shards))
 	n.spawn(func() { n.watchAudiences(run) })
-	for i, s := range n.shards {
-		n.spawn(func() {
-			err := s.Run(run)
-			n.lost[i].Store(true) // from here on no page of this shard counts
-			if run.Err() == nil {
-				n.metrics.Shard(i).Owned.Set(0)
-				n.fail(fmt.Errorf("shard %d stopped: %w", i, err))
-			}
-		})
-	}
 	return nil
 }
+
+func (n *Node) runShard(run context.Context, i int, s *ingest.Shard) {
+	err := s.Run(run)
+	n.lost[i].Store(true) // from here on no page of this shard counts
+	if run.Err() == nil {
+		n.metrics.Shard(i).Owned.Set(0)
+		n.fail(fmt.Errorf("shard %d stopped: %w", i, err))
+	}
+}
+
+// closedLanes keeps readiness away while lanes are closed, and reports whether
+// any is.
+func (n *Node) closedLanes(i int, s *ingest.Shard) bool {
+	key := fmt.Sprintf("lanes of shard %d", i)
+	select {
+	case <-s.Opened():
+		n.ready.done(key)
+		return false
+	default:
+	}
+	n.ready.waitFor(key, fmt.Sprintf("%d lanes are not read from yet: the store may have lost its last writes, and they are being made good from the log", s.Status(false).Opening))
+	return true
+}
+
+// awaitLanes tells readiness how many lanes are closed, until none is.
+func (n *Node) awaitLanes(run context.Context, i int, s *ingest.Shard) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for n.closedLanes(i, s) {
+		select {
+		case <-run.Done():
+			return
+		case <-s.Opened():
+		case <-tick.C:
+		}
+	}
+}
+
+// openShard opens a shard, and waits for the end of a lease that somebody holds:
+// this node's own, of a process that was killed, or another node's. That of an
+// earlier node of this process it ends.
+func (n *Node) openShard(ctx context.Context, c ingest.Config) (*ingest.Shard, error) {
+	key := fmt.Sprintf("lease of shard %d", c.Shard)
+	defer n.ready.done(key)
+	if own, ok := n.front.owned[c.Shard]; ok {
+		// A store that lost its tail, or has a new owner, knows nothing of it.
+		if err := n.store.ReleaseLease(ctx, own); err != nil && !errors.Is(err, mailbox.ErrNotOwner) {
+			return nil, fmt.Errorf("shard %d: %w", c.Shard, err)
+		}
+	}
+	var said mailbox.Token
+	for {
+		s, err := ingest.Open(ctx, c)
+		if err == nil {
+			n.front.owned[c.Shard] = s.Ownership()
+			return s, nil
+		}
+		if !errors.Is(err, mailbox.ErrLeaseHeld) {
+			return nil, err
+		}
+		st, loadErr := n.store.LoadShard(ctx, c.Shard)
+		if loadErr != nil {
+			return nil, fmt.Errorf("shard %d: %w", c.Shard, loadErr)
+		}
+		if n.opts.again && st.Owner != n.cfg.Node {
+			return nil, fmt.Errorf("%w: shard %d went to %s at %s while this node was away", mailbox.ErrNotOwner, c.Shard, st.Owner, st.Address)
+		}
+		left := max(time.Until(st.LeaseUntil), 0)
+		n.ready.waitFor(key, fmt.Sprintf("%s at %s holds it for another %s", st.Owner, st.Address, left.Round(100*time.Millisecond)))
+		if st.Token != said {
+			said = st.Token
+			n.log.Warn("waiting for the end of a lease", "shard", c.Shard, "owner", st.Owner, "address", st.Address, "left", left)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(min(left+leaseSlack, watchEvery)):
+		}
+	}
+}
+
+// leaseSlack is waited beyond the end of a lease, so that the first try after it
+// is not just before.
+const leaseSlack = 20 * time.Millisecond
 
 // StartFanout starts the coordinator of all outbox partitions; Start does it
 // unless Options.HoldFanout is set.
@@ -61,6 +140,9 @@ func (n *Node) StartFanout() (err error) {
 	})
 	if err != nil {
 		return err
+	}
+	if err := n.coord.Ready(); err != nil { // before the node can be asked
+		n.ready.waitFor("outbox", err.Error())
 	}
 	n.spawn(func() {
 		if err := n.coord.Run(run); err != nil && run.Err() == nil {

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/quarantine"
-	"github.com/laneway/laneway/stores/pebble"
 )
 
 // reachTimeout bounds how long a start waits for the log to answer at all.
@@ -28,31 +26,6 @@ func withDirFix(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: make it a directory that this user can write to, or choose another with data_dir (--data-dir) or store.url", err)
-}
-
-func (n *Node) openStore(ctx context.Context) error {
-	dir := filepath.Join(n.cfg.DataDir, "store")
-	if path, ok := strings.CutPrefix(n.cfg.Store.URL, "pebble:"); ok && path != "" {
-		dir = path
-	}
-	st, err := pebble.Open(pebble.Options{
-		Dir: dir, ShardCount: n.cfg.Shards, RetentionDays: n.cfg.RetentionDays, Logger: n.log.With("part", "store"), OnFatal: n.fail,
-	})
-	if err != nil {
-		return withDirFix(err)
-	}
-	n.onStop(func() {
-		if err := st.Close(); err != nil {
-			n.log.Error("store not closed cleanly; the next start recovers", "error", err)
-		}
-	})
-	n.store = st
-	if n.opts.WrapStore != nil {
-		n.store = n.opts.WrapStore(st)
-	}
-	return n.store.EnsureDeployment(ctx, mailbox.Deployment{
-		ShardCount: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, HashVersion: mailbox.HashVersion,
-	})
 }
 
 func (n *Node) clientConfig(part string) broker.ClientConfig {
@@ -92,6 +65,9 @@ func (n *Node) openLog(ctx context.Context) error {
 		return err
 	}
 	n.onStop(n.dispatches.Close)
+	if err := n.checkTail(ctx); err != nil {
+		return err
+	}
 	if n.publisher, err = broker.NewOutboxPublisher(n.clientConfig("outbox"), n.topics.Outbox, n.cfg.OutboxPartitions); err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func Dial(ctx context.Context, o DialOptions) (client.Client, error) {
 	}
 	options := client.Options{
 		HostPort: o.Address, Namespace: o.Namespace, Identity: o.Identity,
-		Logger:         log.NewStructuredLogger(slog.New(routine{o.Logger.Handler()})),
+		Logger:         log.NewStructuredLogger(slog.New(newRoutine(o.Logger.Handler()))),
 		MetricsHandler: o.Metrics, Interceptors: o.Interceptors,
 		ConnectionOptions: client.ConnectionOptions{TLS: o.TLS},
 	}

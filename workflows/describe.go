@@ -47,8 +47,8 @@ func (d *dispatch) text() string {
 	if len(slow) > 0 {
 		b.WriteString("\nSlow:\n\n")
 	}
-	for _, s := range slow {
-		fmt.Fprintf(&b, "- lane %d: %s\n", s.Lane, s.Error)
+	for _, s := range GroupSlow(slow) {
+		fmt.Fprintf(&b, "- %s: %s\n", s.Names(), s.Error)
 	}
 	return b.String()
 }

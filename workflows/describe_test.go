@@ -74,7 +74,7 @@ func TestDispatchDescribesHowFarItIs(t *testing.T) {
 	const reason = "TurnExpired: the chunk's turn in its lane is over\n"
 	require.Equal(t, map[time.Duration]string{
 		2 * time.Second: "7 of 10 lanes durable (10,500 of 15,000 entries), 3 to do, 2 slow.\n\nTo do: lanes 3, 5 and 7.\n\n" +
-			"Slow:\n\n- lane 3: " + reason + "- lane 5: " + reason,
+			"Slow:\n\n- lanes 3 and 5: " + reason,
 		12 * time.Second: "8 of 10 lanes durable (12,000 of 15,000 entries), 2 to do, 1 slow.\n\nTo do: lanes 5 and 7.\n\n" +
 			"Slow:\n\n- lane 5: " + reason,
 		10 * time.Minute: "9 of 10 lanes durable (13,500 of 15,000 entries), 1 to do, 1 slow.\n\nSlow:\n\n- lane 5: " + reason,

@@ -31,6 +31,10 @@ const (
 	ConversationKind Reason = "CONVERSATION_KIND"
 	// TooLarge: the message is over a size limit.
 	TooLarge Reason = "TOO_LARGE"
+	// QuarantineUnknown: there is no record at that place in quarantine.
+	QuarantineUnknown Reason = "QUARANTINE_UNKNOWN"
+	// NotRetryable: the quarantined record would end in quarantine again.
+	NotRetryable Reason = "NOT_RETRYABLE"
 	// ForeignHost: the request's Host or Origin is not this loopback address.
 	ForeignHost Reason = "FOREIGN_HOST"
 )
@@ -39,10 +43,14 @@ const (
 const (
 	// ShardMoved: another node serves the shard; the detail has its address.
 	ShardMoved Reason = "SHARD_MOVED"
-	// LaneOpening: the shard's new owner has not opened the lane yet.
+	// LaneOpening: the lane's watermark is not where clients were told it was, since
+	// the store may have lost its last writes.
 	LaneOpening Reason = "LANE_OPENING"
 	// TooManyStreams: the user or the node has as many Watch streams as allowed.
 	TooManyStreams Reason = "TOO_MANY_STREAMS"
+	// FanoutQuotaExceeded: the tenant has as many entries dispatched as its quota
+	// allows for now; nothing was committed, and the detail says when to try again.
+	FanoutQuotaExceeded Reason = "FANOUT_QUOTA_EXCEEDED"
 	// GroupRenumbering: the group is closed to writes for a moment.
 	GroupRenumbering Reason = "GROUP_RENUMBERING"
 	// SnapshotUnavailable: the frozen membership version cannot be read just now.
@@ -56,9 +64,15 @@ const (
 	// Unfinished: committed, but a later step failed; repeat with the same
 	// client_message_id.
 	Unfinished Reason = "UNFINISHED"
+	// StoreRecovering: the store came back perhaps without its last writes, and
+	// commits are closed until they are made good.
+	StoreRecovering Reason = "STORE_RECOVERING"
+	// StoreUnavailable: the store's server cannot be reached, or refuses for a
+	// while; the node's log has its words.
+	StoreUnavailable Reason = "STORE_UNAVAILABLE"
 	// EngineUnavailable: Temporal does not answer.
 	EngineUnavailable Reason = "ENGINE_UNAVAILABLE"
-	// ShuttingDown: this node is stopping.
+	// ShuttingDown: this node is stopping, or starting.
 	ShuttingDown Reason = "SHUTTING_DOWN"
 	// DeadlineExceeded: the caller's time was over before the answer was there.
 	DeadlineExceeded Reason = "DEADLINE_EXCEEDED"
@@ -90,16 +104,21 @@ var all = []Reason{
 	ClientMessageReused,
 	ConversationKind,
 	TooLarge,
+	QuarantineUnknown,
+	NotRetryable,
 	ForeignHost,
 	ShardMoved,
 	LaneOpening,
 	TooManyStreams,
+	FanoutQuotaExceeded,
 	GroupRenumbering,
 	SnapshotUnavailable,
 	StaleFencingEpoch,
 	Conflict,
 	LogUnavailable,
 	Unfinished,
+	StoreRecovering,
+	StoreUnavailable,
 	EngineUnavailable,
 	ShuttingDown,
 	DeadlineExceeded,

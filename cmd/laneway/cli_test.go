@@ -46,7 +46,7 @@ func newFakeNode(t *testing.T) *fakeNode {
 	st, err := pebble.Open(pebble.Options{Dir: "store", FS: vfs.NewMem(), ShardCount: 2, ExpireEvery: -1, Clock: func() time.Time { return time.UnixMilli(created) }})
 	require.NoError(t, err)
 	n := &fakeNode{t: t, store: st, ticks: make(chan struct{}), changed: 2}
-	n.handler = api.NewHandler(api.Deps{ShardCount: 2, Shards: n, Mailboxes: st, Conversations: n, LoopbackOnly: true})
+	n.handler = api.NewHandler(api.Deps{ShardCount: 2, Shards: n, Mailboxes: st, Conversations: n, Quarantine: fakeQuarantine{}, LoopbackOnly: true})
 	n.server = httptest.NewUnstartedServer(nil)
 	n.server.Config = api.NewServer(n.handler, nil)
 	n.server.Start()

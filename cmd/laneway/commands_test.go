@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/laneway/laneway/config"
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/quota"
 )
 
 func TestListings(t *testing.T) {
@@ -133,9 +135,9 @@ func TestAnUnknownCommandIsNamedBeforeItsFlags(t *testing.T) {
 
 func TestSetupSaysWhatIsThere(t *testing.T) {
 	var n *fakeNode
-	require.Equal(t, ran{exitOK, "log: embedded, nothing to set up\nTemporal: local, nothing to set up\n", ""}, n.run("setup"))
+	require.Equal(t, ran{exitOK, "log: embedded, nothing to set up\nstore: nothing to set up\nTemporal: local, nothing to set up\n", ""}, n.run("setup"))
 	r := n.run("setup", "-o", "json")
-	require.JSONEq(t, `{"log": "embedded, nothing to set up", "temporal": "local, nothing to set up"}`, r.out)
+	require.JSONEq(t, `{"log": "embedded, nothing to set up", "store": "nothing to set up", "temporal": "local, nothing to set up"}`, r.out)
 	r = n.run("setup", "--log-brokers", "127.0.0.1:1")
 	require.Equal(t, exitFailure, r.code)
 	require.Contains(t, r.err, "broker is unreachable at 127.0.0.1:1")
@@ -245,6 +247,11 @@ func TestExitCodes(t *testing.T) {
 	r := n.run("shards")
 	require.Equal(t, exitRefused, r.code)
 	require.Contains(t, r.err, "STORE_FAILED")
+	n.err = &quota.ExceededError{Tenant: "acme", Cost: 7, After: time.Millisecond}
+	r = n.run("send", "--from", "a", "--to", "b")
+	require.Equal(t, exitRefused, r.code)
+	require.Contains(t, r.err, "FANOUT_QUOTA_EXCEEDED: tenant \"acme\" is over its quota of entries: this one counts for 7")
+	require.Contains(t, r.err, "Next: run the same command again with the same --client-message-id")
 }
 
 func TestConfigPrintsWhatAFileCanHold(t *testing.T) {

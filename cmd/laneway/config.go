@@ -14,7 +14,16 @@ import (
 func (a *app) configFlags(cmd *cobra.Command) func() (*config.Loaded, error) {
 	file := cmd.Flags().String("config", a.env("LANEWAY_CONFIG", ""), "YAML file with settings")
 	config.AddFlags(cmd.Flags())
+	store := cmd.Flags().String("store", "", "short for --store-url")
 	return func() (*config.Loaded, error) {
+		if f := cmd.Flags(); f.Changed("store") {
+			if f.Changed("store-url") {
+				return nil, usagef("--store and --store-url are the same setting: give one of them")
+			}
+			if err := f.Set("store-url", *store); err != nil {
+				return nil, usageError{err}
+			}
+		}
 		l, err := config.Load(config.Input{File: *file, Environ: a.environ, Flags: cmd.Flags()})
 		if err != nil {
 			return nil, inputError{err} // a file that cannot be read is as wrong as its content

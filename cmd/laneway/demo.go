@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/laneway/laneway/config"
 	"github.com/laneway/laneway/demo"
 )
 
@@ -20,7 +21,8 @@ func newDemoCmd(a *app) *cobra.Command {
 		Use: "demo", Short: "Run the main job end to end, compare every mailbox with the oracle, and measure", GroupID: groupNode,
 		Long: "Starts a whole deployment on loopback, replays a chat room's event log through the API, pulls every mailbox back and\n" +
 			"compares it with an independent oracle, sends one message to a large group while single chats flow, and stops everything.\n" +
-			"Run again on the same data it goes on where it was.",
+			"Run again on the same data it goes on where it was. --store redis://… or cql://… takes an empty store of that kind; a cql://\n" +
+			"store gets its schema by `laneway schema apply`.",
 		Args: cobra.NoArgs,
 	}
 	load := a.configFlags(cmd)
@@ -70,16 +72,42 @@ func newDemoCmd(a *app) *cobra.Command {
 			} else {
 				writeDemo(a.out, r, err == nil)
 				if r.Large != nil && r.TemporalUI != "" {
-					fmt.Fprintf(a.out, "To look around in it, mailboxes and Web UI: laneway dev --data-dir %s; its tenant is demo.\n", c.DataDir)
+					fmt.Fprintln(a.out, a.lookAround(&c.Config))
 				}
 			}
 		}
 		if errors.As(err, new(demo.InputError)) {
 			return inputError{err}
 		}
+		if errors.As(err, new(demo.NodeError)) {
+			return fmt.Errorf("%w; the node's log is %s", err, logFile(c.DataDir))
+		}
 		return err
 	})
 	return cmd
+}
+
+// passingStore is what tools/storeserver sets for its command: the store's server
+// ends with it.
+const passingStore = "STORESERVER"
+
+// lookAround says how to see what the demonstration left.
+func (a *app) lookAround(c *config.Config) string {
+	if a.env(passingStore, "") != "" && c.Store.Kind() != config.Pebble {
+		return "Its store ends with it. To look around afterwards, run it on a server of your own: laneway demo --store URL"
+	}
+	return fmt.Sprintf("To look around in it, mailboxes and Web UI: laneway dev --data-dir %s%s; its tenant is demo.", c.DataDir, storeFlag(c))
+}
+
+// logFile is where the demonstration's node logs.
+func logFile(dir string) string { return filepath.Join(dir, "laneway.log") }
+
+// storeFlag names a store that is not the default one, on a command line.
+func storeFlag(c *config.Config) string {
+	if c.Store.Kind() == config.Pebble {
+		return ""
+	}
+	return " --store " + c.Store.Shown()
 }
 
 // bundledTrace finds the room that comes with the repository.
@@ -103,7 +131,7 @@ func fileLogger(dir, level string) (*slog.Logger, func(), error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, nil, fmt.Errorf("data directory: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "laneway.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(logFile(dir), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, nil, fmt.Errorf("log file: %w", err)
 	}
@@ -135,7 +163,11 @@ func writeDemo(w io.Writer, r *demo.Result, whole bool) {
 		fmt.Fprintf(&b, "Large group: %d members, dispatch %s\n", l.Members, l.DispatchID)
 		fmt.Fprintf(&b, "  entries      %d in %d lanes, %d DispatchWorkflows\n", l.Entries, l.Lanes, l.Workflows)
 		fmt.Fprintf(&b, "  wall time    %.2f s, %.0f entries/s\n", l.Seconds, l.PerSecond)
-		fmt.Fprintf(&b, "  bare Pebble  %.3f s for the same entries; ratio %.1f\n", l.BareSeconds, l.Ratio)
+		if l.BareSeconds > 0 {
+			fmt.Fprintf(&b, "  bare Pebble  %.3f s for the same entries; ratio %.1f\n", l.BareSeconds, l.Ratio)
+		} else {
+			fmt.Fprintf(&b, "  baseline     none: the comparison is with bare Pebble, and the store is %s\n", r.Store)
+		}
 		fmt.Fprintf(&b, "  single chats W advance before: P50 %.1f ms, P99 %.1f ms (%d messages)\n", l.ChatsBefore.P50, l.ChatsBefore.P99, l.ChatsBefore.Messages)
 		fmt.Fprintf(&b, "               W advance during: P50 %.1f ms, P99 %.1f ms (%d messages)\n", l.ChatsDuring.P50, l.ChatsDuring.P99, l.ChatsDuring.Messages)
 	}

@@ -88,15 +88,21 @@ func (a *app) next(e *client.Error) string {
 		return "use the cursor as an earlier pull with the same --tenant and --user printed it, or none"
 	case reason.GroupUnknown, reason.GroupEmpty:
 		return "add members with `laneway group join GROUP USER…` or `laneway group import FILE --group GROUP`; check --tenant"
+	case reason.FanoutQuotaExceeded:
+		return "run the same command again with the same --client-message-id when that time is over; an operator raises quota.rate and quota.burst"
 	case reason.ClientMessageReused:
 		return "leave --client-message-id out, or choose a new one"
 	case reason.ShardMoved, reason.LaneOpening, reason.ShuttingDown:
 		return "`laneway shards` shows who owns the shard; try again"
 	case reason.LaneRefused, reason.StoreFailed, reason.Internal:
 		return "look at the node's log and at `laneway shards --lanes`"
+	case reason.QuarantineUnknown:
+		return "`laneway quarantine list` shows what there is"
+	case reason.NotRetryable:
+		return "send the message again under a new client_message_id, if it is wanted"
 	case reason.EngineUnavailable:
 		return "check that Temporal runs; mailboxes are served without it"
-	case reason.LogUnavailable, reason.Unfinished, reason.Conflict:
+	case reason.LogUnavailable, reason.Unfinished, reason.Conflict, reason.StoreRecovering, reason.StoreUnavailable:
 		return "run the same command again with the same --client-message-id; nothing is done twice"
 	}
 	return ""

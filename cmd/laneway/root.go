@@ -50,8 +50,8 @@ func newRootCmd(a *app) *cobra.Command {
 	)
 	root.AddCommand(
 		newGroupCmd(a), newSendCmd(a), newPullCmd(a), newWatchCmd(a),
-		newShardsCmd(a), newDispatchesCmd(a),
-		newDevCmd(a), newServeCmd(a), newDemoCmd(a), newSetupCmd(a), newCheckCmd(a, checkNode), newConfigCmd(a), newVersionCmd(a),
+		newShardsCmd(a), newDispatchesCmd(a), newQuarantineCmd(a),
+		newDevCmd(a), newServeCmd(a), newDemoCmd(a), newSetupCmd(a), newSchemaCmd(a), newVerifyCmd(a), newPlanCmd(a), newCheckCmd(a, checkNode), newConfigCmd(a), newVersionCmd(a),
 	)
 	return root
 }

@@ -16,9 +16,10 @@ import (
 
 func newSetupCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "setup", Short: "Create topics, and register the Temporal namespace and search attributes; safe to repeat", GroupID: groupNode,
-		Long: "Creates the topics on log.brokers that are missing, and registers the namespace and the search attributes at temporal.address.\n" +
-			"What is there already is verified and left as it is. Needs neither with the embedded log and the local Temporal server.",
+		Use: "setup", Short: "Create topics, apply the CQL schema, register the Temporal namespace and search attributes; safe to repeat", GroupID: groupNode,
+		Long: "Creates the topics on log.brokers that are missing, applies the schema to the keyspace of a cql:// store (make the keyspace\n" +
+			"itself with `laneway schema apply --create-keyspace`), and registers the namespace and the search attributes at temporal.address.\n" +
+			"What is there already is verified and left as it is. The embedded log, the other stores and the local Temporal server need none of it.",
 		Args: cobra.NoArgs,
 	}
 	load := a.configFlags(cmd)
@@ -35,6 +36,7 @@ func newSetupCmd(a *app) *cobra.Command {
 		defer cancel()
 		done := struct {
 			Log      string `json:"log"`
+			Store    string `json:"store"`
 			Temporal string `json:"temporal"`
 		}{}
 		if done.Log, err = setupLog(ctx, &c.Config); err != nil {
@@ -42,6 +44,12 @@ func newSetupCmd(a *app) *cobra.Command {
 		}
 		if a.output == outputTable {
 			fmt.Fprintf(a.out, "log: %s\n", done.Log)
+		}
+		if done.Store, err = setupStore(ctx, &c.Config); err != nil {
+			return err
+		}
+		if a.output == outputTable {
+			fmt.Fprintf(a.out, "store: %s\n", done.Store)
 		}
 		if done.Temporal, err = setupTemporal(ctx, &c.Config); err != nil {
 			return err
@@ -76,6 +84,17 @@ func setupLog(ctx context.Context, c *config.Config) (string, error) {
 	}
 	t := tc.Topics()
 	return fmt.Sprintf("topics %s, %s and %s are there", t.Outbox, t.Dispatch, t.Quarantine), nil
+}
+
+func setupStore(ctx context.Context, c *config.Config) (string, error) {
+	if c.Store.Kind() != config.Scylla {
+		return "nothing to set up", nil
+	}
+	done, err := applySchema(ctx, c, nil)
+	if err != nil {
+		return "", err
+	}
+	return done.text(), nil
 }
 
 func setupTemporal(ctx context.Context, c *config.Config) (string, error) {

@@ -1173,7 +1173,7 @@ type LaneStatus struct {
 	Watermark  uint64                 `protobuf:"varint,2,opt,name=watermark,proto3" json:"watermark,omitempty"`
 	Floor      uint64                 `protobuf:"varint,3,opt,name=floor,proto3" json:"floor,omitempty"`
 	Unfinished uint32                 `protobuf:"varint,4,opt,name=unfinished,proto3" json:"unfinished,omitempty"`
-	// open, stalled, slow, refused.
+	// open, opening, stalled, slow, refused.
 	State         string `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1629,6 +1629,430 @@ func (x *ListDispatchesResponse) GetDispatches() []*DispatchStatus {
 	return nil
 }
 
+// QuarantinedEntry is a record that could not be processed.
+type QuarantinedEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its place on the quarantine topic, by which it is shown and retried.
+	Offset int64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Stable: UNDECODABLE, TOO_LARGE, DIGEST_CONFLICT, ...
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Where it was found.
+	Topic        string `protobuf:"bytes,4,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition    int32  `protobuf:"varint,5,opt,name=partition,proto3" json:"partition,omitempty"`
+	SourceOffset int64  `protobuf:"varint,6,opt,name=source_offset,json=sourceOffset,proto3" json:"source_offset,omitempty"`
+	// When it was put into quarantine, Unix ms.
+	AtMs int64 `protobuf:"varint,7,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// How many bytes of it are kept.
+	Size int64 `protobuf:"varint,8,opt,name=size,proto3" json:"size,omitempty"`
+	// Those bytes; a listing leaves them out.
+	Value []byte `protobuf:"bytes,9,opt,name=value,proto3" json:"value,omitempty"`
+	// Why publishing it again cannot help; empty when it may.
+	NotRetryable  string `protobuf:"bytes,10,opt,name=not_retryable,json=notRetryable,proto3" json:"not_retryable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuarantinedEntry) Reset() {
+	*x = QuarantinedEntry{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuarantinedEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuarantinedEntry) ProtoMessage() {}
+
+func (x *QuarantinedEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuarantinedEntry.ProtoReflect.Descriptor instead.
+func (*QuarantinedEntry) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *QuarantinedEntry) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *QuarantinedEntry) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *QuarantinedEntry) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *QuarantinedEntry) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *QuarantinedEntry) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *QuarantinedEntry) GetSourceOffset() int64 {
+	if x != nil {
+		return x.SourceOffset
+	}
+	return 0
+}
+
+func (x *QuarantinedEntry) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *QuarantinedEntry) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *QuarantinedEntry) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *QuarantinedEntry) GetNotRetryable() string {
+	if x != nil {
+		return x.NotRetryable
+	}
+	return ""
+}
+
+type ListQuarantinedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first place to look at; 0: the beginning.
+	FromOffset int64 `protobuf:"varint,1,opt,name=from_offset,json=fromOffset,proto3" json:"from_offset,omitempty"`
+	// At most this many, 0: 100, at most 1,000.
+	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListQuarantinedRequest) Reset() {
+	*x = ListQuarantinedRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListQuarantinedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListQuarantinedRequest) ProtoMessage() {}
+
+func (x *ListQuarantinedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListQuarantinedRequest.ProtoReflect.Descriptor instead.
+func (*ListQuarantinedRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ListQuarantinedRequest) GetFromOffset() int64 {
+	if x != nil {
+		return x.FromOffset
+	}
+	return 0
+}
+
+func (x *ListQuarantinedRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListQuarantinedResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*QuarantinedEntry    `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Where to go on; 0: that is all.
+	NextOffset    int64 `protobuf:"varint,2,opt,name=next_offset,json=nextOffset,proto3" json:"next_offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListQuarantinedResponse) Reset() {
+	*x = ListQuarantinedResponse{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListQuarantinedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListQuarantinedResponse) ProtoMessage() {}
+
+func (x *ListQuarantinedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListQuarantinedResponse.ProtoReflect.Descriptor instead.
+func (*ListQuarantinedResponse) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ListQuarantinedResponse) GetEntries() []*QuarantinedEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListQuarantinedResponse) GetNextOffset() int64 {
+	if x != nil {
+		return x.NextOffset
+	}
+	return 0
+}
+
+type GetQuarantinedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetQuarantinedRequest) Reset() {
+	*x = GetQuarantinedRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetQuarantinedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetQuarantinedRequest) ProtoMessage() {}
+
+func (x *GetQuarantinedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetQuarantinedRequest.ProtoReflect.Descriptor instead.
+func (*GetQuarantinedRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GetQuarantinedRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type GetQuarantinedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entry         *QuarantinedEntry      `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetQuarantinedResponse) Reset() {
+	*x = GetQuarantinedResponse{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetQuarantinedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetQuarantinedResponse) ProtoMessage() {}
+
+func (x *GetQuarantinedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetQuarantinedResponse.ProtoReflect.Descriptor instead.
+func (*GetQuarantinedResponse) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GetQuarantinedResponse) GetEntry() *QuarantinedEntry {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
+type RetryQuarantinedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryQuarantinedRequest) Reset() {
+	*x = RetryQuarantinedRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryQuarantinedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryQuarantinedRequest) ProtoMessage() {}
+
+func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryQuarantinedRequest.ProtoReflect.Descriptor instead.
+func (*RetryQuarantinedRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RetryQuarantinedRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type RetryQuarantinedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The new record's place: on the topic and the partition of the old one.
+	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition     int32  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Offset        int64  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryQuarantinedResponse) Reset() {
+	*x = RetryQuarantinedResponse{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryQuarantinedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryQuarantinedResponse) ProtoMessage() {}
+
+func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryQuarantinedResponse.ProtoReflect.Descriptor instead.
+func (*RetryQuarantinedResponse) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RetryQuarantinedResponse) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RetryQuarantinedResponse) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *RetryQuarantinedResponse) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
 // ErrorReason is attached to every error of these services.
 type ErrorReason struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1647,7 +2071,7 @@ type ErrorReason struct {
 
 func (x *ErrorReason) Reset() {
 	*x = ErrorReason{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +2083,7 @@ func (x *ErrorReason) String() string {
 func (*ErrorReason) ProtoMessage() {}
 
 func (x *ErrorReason) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +2096,7 @@ func (x *ErrorReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorReason.ProtoReflect.Descriptor instead.
 func (*ErrorReason) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{22}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ErrorReason) GetReason() string {
@@ -1848,7 +2272,37 @@ const file_laneway_v1_laneway_proto_rawDesc = "" +
 	"\x16ListDispatchesResponse\x12:\n" +
 	"\n" +
 	"dispatches\x18\x01 \x03(\v2\x1a.laneway.v1.DispatchStatusR\n" +
-	"dispatches\"\x8a\x01\n" +
+	"dispatches\"\x97\x02\n" +
+	"\x10QuarantinedEntry\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x12\x14\n" +
+	"\x05topic\x18\x04 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x05 \x01(\x05R\tpartition\x12#\n" +
+	"\rsource_offset\x18\x06 \x01(\x03R\fsourceOffset\x12\x13\n" +
+	"\x05at_ms\x18\a \x01(\x03R\x04atMs\x12\x12\n" +
+	"\x04size\x18\b \x01(\x03R\x04size\x12\x14\n" +
+	"\x05value\x18\t \x01(\fR\x05value\x12#\n" +
+	"\rnot_retryable\x18\n" +
+	" \x01(\tR\fnotRetryable\"O\n" +
+	"\x16ListQuarantinedRequest\x12\x1f\n" +
+	"\vfrom_offset\x18\x01 \x01(\x03R\n" +
+	"fromOffset\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"r\n" +
+	"\x17ListQuarantinedResponse\x126\n" +
+	"\aentries\x18\x01 \x03(\v2\x1c.laneway.v1.QuarantinedEntryR\aentries\x12\x1f\n" +
+	"\vnext_offset\x18\x02 \x01(\x03R\n" +
+	"nextOffset\"/\n" +
+	"\x15GetQuarantinedRequest\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x03R\x06offset\"L\n" +
+	"\x16GetQuarantinedResponse\x122\n" +
+	"\x05entry\x18\x01 \x01(\v2\x1c.laneway.v1.QuarantinedEntryR\x05entry\"1\n" +
+	"\x17RetryQuarantinedRequest\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x03R\x06offset\"f\n" +
+	"\x18RetryQuarantinedResponse\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\"\x8a\x01\n" +
 	"\vErrorReason\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12$\n" +
@@ -1864,11 +2318,14 @@ const file_laneway_v1_laneway_proto_rawDesc = "" +
 	"\x04Join\x12\x17.laneway.v1.JoinRequest\x1a\x1e.laneway.v1.MembershipResponse\x12A\n" +
 	"\x05Leave\x12\x18.laneway.v1.LeaveRequest\x1a\x1e.laneway.v1.MembershipResponse\x12E\n" +
 	"\x06Import\x12\x19.laneway.v1.ImportRequest\x1a\x1e.laneway.v1.MembershipResponse(\x01\x12E\n" +
-	"\x03Get\x12\x1b.laneway.v1.GetGroupRequest\x1a\x1c.laneway.v1.GetGroupResponse\"\x03\x90\x02\x012\xbe\x01\n" +
+	"\x03Get\x12\x1b.laneway.v1.GetGroupRequest\x1a\x1c.laneway.v1.GetGroupResponse\"\x03\x90\x02\x012\xdc\x03\n" +
 	"\fAdminService\x12P\n" +
 	"\n" +
 	"ListShards\x12\x1d.laneway.v1.ListShardsRequest\x1a\x1e.laneway.v1.ListShardsResponse\"\x03\x90\x02\x01\x12\\\n" +
-	"\x0eListDispatches\x12!.laneway.v1.ListDispatchesRequest\x1a\".laneway.v1.ListDispatchesResponse\"\x03\x90\x02\x01B5Z3github.com/laneway/laneway/api/laneway/v1;lanewayv1b\x06proto3"
+	"\x0eListDispatches\x12!.laneway.v1.ListDispatchesRequest\x1a\".laneway.v1.ListDispatchesResponse\"\x03\x90\x02\x01\x12_\n" +
+	"\x0fListQuarantined\x12\".laneway.v1.ListQuarantinedRequest\x1a#.laneway.v1.ListQuarantinedResponse\"\x03\x90\x02\x01\x12\\\n" +
+	"\x0eGetQuarantined\x12!.laneway.v1.GetQuarantinedRequest\x1a\".laneway.v1.GetQuarantinedResponse\"\x03\x90\x02\x01\x12]\n" +
+	"\x10RetryQuarantined\x12#.laneway.v1.RetryQuarantinedRequest\x1a$.laneway.v1.RetryQuarantinedResponseB5Z3github.com/laneway/laneway/api/laneway/v1;lanewayv1b\x06proto3"
 
 var (
 	file_laneway_v1_laneway_proto_rawDescOnce sync.Once
@@ -1882,68 +2339,83 @@ func file_laneway_v1_laneway_proto_rawDescGZIP() []byte {
 	return file_laneway_v1_laneway_proto_rawDescData
 }
 
-var file_laneway_v1_laneway_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_laneway_v1_laneway_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_laneway_v1_laneway_proto_goTypes = []any{
-	(*Entry)(nil),                  // 0: laneway.v1.Entry
-	(*PullRequest)(nil),            // 1: laneway.v1.PullRequest
-	(*PullResponse)(nil),           // 2: laneway.v1.PullResponse
-	(*WatchRequest)(nil),           // 3: laneway.v1.WatchRequest
-	(*WatchResponse)(nil),          // 4: laneway.v1.WatchResponse
-	(*TruncateRequest)(nil),        // 5: laneway.v1.TruncateRequest
-	(*TruncateResponse)(nil),       // 6: laneway.v1.TruncateResponse
-	(*CommitRequest)(nil),          // 7: laneway.v1.CommitRequest
-	(*CommitResponse)(nil),         // 8: laneway.v1.CommitResponse
-	(*JoinRequest)(nil),            // 9: laneway.v1.JoinRequest
-	(*LeaveRequest)(nil),           // 10: laneway.v1.LeaveRequest
-	(*MembershipResponse)(nil),     // 11: laneway.v1.MembershipResponse
-	(*ImportRequest)(nil),          // 12: laneway.v1.ImportRequest
-	(*GetGroupRequest)(nil),        // 13: laneway.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),       // 14: laneway.v1.GetGroupResponse
-	(*ListShardsRequest)(nil),      // 15: laneway.v1.ListShardsRequest
-	(*LaneStatus)(nil),             // 16: laneway.v1.LaneStatus
-	(*ShardStatus)(nil),            // 17: laneway.v1.ShardStatus
-	(*ListShardsResponse)(nil),     // 18: laneway.v1.ListShardsResponse
-	(*ListDispatchesRequest)(nil),  // 19: laneway.v1.ListDispatchesRequest
-	(*DispatchStatus)(nil),         // 20: laneway.v1.DispatchStatus
-	(*ListDispatchesResponse)(nil), // 21: laneway.v1.ListDispatchesResponse
-	(*ErrorReason)(nil),            // 22: laneway.v1.ErrorReason
-	(v1.EventKind)(0),              // 23: laneway.log.v1.EventKind
-	(v1.ConversationKind)(0),       // 24: laneway.log.v1.ConversationKind
-	(*v1.Event)(nil),               // 25: laneway.log.v1.Event
+	(*Entry)(nil),                    // 0: laneway.v1.Entry
+	(*PullRequest)(nil),              // 1: laneway.v1.PullRequest
+	(*PullResponse)(nil),             // 2: laneway.v1.PullResponse
+	(*WatchRequest)(nil),             // 3: laneway.v1.WatchRequest
+	(*WatchResponse)(nil),            // 4: laneway.v1.WatchResponse
+	(*TruncateRequest)(nil),          // 5: laneway.v1.TruncateRequest
+	(*TruncateResponse)(nil),         // 6: laneway.v1.TruncateResponse
+	(*CommitRequest)(nil),            // 7: laneway.v1.CommitRequest
+	(*CommitResponse)(nil),           // 8: laneway.v1.CommitResponse
+	(*JoinRequest)(nil),              // 9: laneway.v1.JoinRequest
+	(*LeaveRequest)(nil),             // 10: laneway.v1.LeaveRequest
+	(*MembershipResponse)(nil),       // 11: laneway.v1.MembershipResponse
+	(*ImportRequest)(nil),            // 12: laneway.v1.ImportRequest
+	(*GetGroupRequest)(nil),          // 13: laneway.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),         // 14: laneway.v1.GetGroupResponse
+	(*ListShardsRequest)(nil),        // 15: laneway.v1.ListShardsRequest
+	(*LaneStatus)(nil),               // 16: laneway.v1.LaneStatus
+	(*ShardStatus)(nil),              // 17: laneway.v1.ShardStatus
+	(*ListShardsResponse)(nil),       // 18: laneway.v1.ListShardsResponse
+	(*ListDispatchesRequest)(nil),    // 19: laneway.v1.ListDispatchesRequest
+	(*DispatchStatus)(nil),           // 20: laneway.v1.DispatchStatus
+	(*ListDispatchesResponse)(nil),   // 21: laneway.v1.ListDispatchesResponse
+	(*QuarantinedEntry)(nil),         // 22: laneway.v1.QuarantinedEntry
+	(*ListQuarantinedRequest)(nil),   // 23: laneway.v1.ListQuarantinedRequest
+	(*ListQuarantinedResponse)(nil),  // 24: laneway.v1.ListQuarantinedResponse
+	(*GetQuarantinedRequest)(nil),    // 25: laneway.v1.GetQuarantinedRequest
+	(*GetQuarantinedResponse)(nil),   // 26: laneway.v1.GetQuarantinedResponse
+	(*RetryQuarantinedRequest)(nil),  // 27: laneway.v1.RetryQuarantinedRequest
+	(*RetryQuarantinedResponse)(nil), // 28: laneway.v1.RetryQuarantinedResponse
+	(*ErrorReason)(nil),              // 29: laneway.v1.ErrorReason
+	(v1.EventKind)(0),                // 30: laneway.log.v1.EventKind
+	(v1.ConversationKind)(0),         // 31: laneway.log.v1.ConversationKind
+	(*v1.Event)(nil),                 // 32: laneway.log.v1.Event
 }
 var file_laneway_v1_laneway_proto_depIdxs = []int32{
-	23, // 0: laneway.v1.Entry.kind:type_name -> laneway.log.v1.EventKind
+	30, // 0: laneway.v1.Entry.kind:type_name -> laneway.log.v1.EventKind
 	0,  // 1: laneway.v1.PullResponse.entries:type_name -> laneway.v1.Entry
-	24, // 2: laneway.v1.CommitRequest.conversation_kind:type_name -> laneway.log.v1.ConversationKind
-	25, // 3: laneway.v1.CommitRequest.events:type_name -> laneway.log.v1.Event
+	31, // 2: laneway.v1.CommitRequest.conversation_kind:type_name -> laneway.log.v1.ConversationKind
+	32, // 3: laneway.v1.CommitRequest.events:type_name -> laneway.log.v1.Event
 	16, // 4: laneway.v1.ShardStatus.lanes:type_name -> laneway.v1.LaneStatus
 	17, // 5: laneway.v1.ListShardsResponse.shards:type_name -> laneway.v1.ShardStatus
 	20, // 6: laneway.v1.ListDispatchesResponse.dispatches:type_name -> laneway.v1.DispatchStatus
-	1,  // 7: laneway.v1.MailboxService.Pull:input_type -> laneway.v1.PullRequest
-	3,  // 8: laneway.v1.MailboxService.Watch:input_type -> laneway.v1.WatchRequest
-	5,  // 9: laneway.v1.MailboxService.Truncate:input_type -> laneway.v1.TruncateRequest
-	7,  // 10: laneway.v1.CommitService.Commit:input_type -> laneway.v1.CommitRequest
-	9,  // 11: laneway.v1.MembershipService.Join:input_type -> laneway.v1.JoinRequest
-	10, // 12: laneway.v1.MembershipService.Leave:input_type -> laneway.v1.LeaveRequest
-	12, // 13: laneway.v1.MembershipService.Import:input_type -> laneway.v1.ImportRequest
-	13, // 14: laneway.v1.MembershipService.Get:input_type -> laneway.v1.GetGroupRequest
-	15, // 15: laneway.v1.AdminService.ListShards:input_type -> laneway.v1.ListShardsRequest
-	19, // 16: laneway.v1.AdminService.ListDispatches:input_type -> laneway.v1.ListDispatchesRequest
-	2,  // 17: laneway.v1.MailboxService.Pull:output_type -> laneway.v1.PullResponse
-	4,  // 18: laneway.v1.MailboxService.Watch:output_type -> laneway.v1.WatchResponse
-	6,  // 19: laneway.v1.MailboxService.Truncate:output_type -> laneway.v1.TruncateResponse
-	8,  // 20: laneway.v1.CommitService.Commit:output_type -> laneway.v1.CommitResponse
-	11, // 21: laneway.v1.MembershipService.Join:output_type -> laneway.v1.MembershipResponse
-	11, // 22: laneway.v1.MembershipService.Leave:output_type -> laneway.v1.MembershipResponse
-	11, // 23: laneway.v1.MembershipService.Import:output_type -> laneway.v1.MembershipResponse
-	14, // 24: laneway.v1.MembershipService.Get:output_type -> laneway.v1.GetGroupResponse
-	18, // 25: laneway.v1.AdminService.ListShards:output_type -> laneway.v1.ListShardsResponse
-	21, // 26: laneway.v1.AdminService.ListDispatches:output_type -> laneway.v1.ListDispatchesResponse
-	17, // [17:27] is the sub-list for method output_type
-	7,  // [7:17] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	22, // 7: laneway.v1.ListQuarantinedResponse.entries:type_name -> laneway.v1.QuarantinedEntry
+	22, // 8: laneway.v1.GetQuarantinedResponse.entry:type_name -> laneway.v1.QuarantinedEntry
+	1,  // 9: laneway.v1.MailboxService.Pull:input_type -> laneway.v1.PullRequest
+	3,  // 10: laneway.v1.MailboxService.Watch:input_type -> laneway.v1.WatchRequest
+	5,  // 11: laneway.v1.MailboxService.Truncate:input_type -> laneway.v1.TruncateRequest
+	7,  // 12: laneway.v1.CommitService.Commit:input_type -> laneway.v1.CommitRequest
+	9,  // 13: laneway.v1.MembershipService.Join:input_type -> laneway.v1.JoinRequest
+	10, // 14: laneway.v1.MembershipService.Leave:input_type -> laneway.v1.LeaveRequest
+	12, // 15: laneway.v1.MembershipService.Import:input_type -> laneway.v1.ImportRequest
+	13, // 16: laneway.v1.MembershipService.Get:input_type -> laneway.v1.GetGroupRequest
+	15, // 17: laneway.v1.AdminService.ListShards:input_type -> laneway.v1.ListShardsRequest
+	19, // 18: laneway.v1.AdminService.ListDispatches:input_type -> laneway.v1.ListDispatchesRequest
+	23, // 19: laneway.v1.AdminService.ListQuarantined:input_type -> laneway.v1.ListQuarantinedRequest
+	25, // 20: laneway.v1.AdminService.GetQuarantined:input_type -> laneway.v1.GetQuarantinedRequest
+	27, // 21: laneway.v1.AdminService.RetryQuarantined:input_type -> laneway.v1.RetryQuarantinedRequest
+	2,  // 22: laneway.v1.MailboxService.Pull:output_type -> laneway.v1.PullResponse
+	4,  // 23: laneway.v1.MailboxService.Watch:output_type -> laneway.v1.WatchResponse
+	6,  // 24: laneway.v1.MailboxService.Truncate:output_type -> laneway.v1.TruncateResponse
+	8,  // 25: laneway.v1.CommitService.Commit:output_type -> laneway.v1.CommitResponse
+	11, // 26: laneway.v1.MembershipService.Join:output_type -> laneway.v1.MembershipResponse
+	11, // 27: laneway.v1.MembershipService.Leave:output_type -> laneway.v1.MembershipResponse
+	11, // 28: laneway.v1.MembershipService.Import:output_type -> laneway.v1.MembershipResponse
+	14, // 29: laneway.v1.MembershipService.Get:output_type -> laneway.v1.GetGroupResponse
+	18, // 30: laneway.v1.AdminService.ListShards:output_type -> laneway.v1.ListShardsResponse
+	21, // 31: laneway.v1.AdminService.ListDispatches:output_type -> laneway.v1.ListDispatchesResponse
+	24, // 32: laneway.v1.AdminService.ListQuarantined:output_type -> laneway.v1.ListQuarantinedResponse
+	26, // 33: laneway.v1.AdminService.GetQuarantined:output_type -> laneway.v1.GetQuarantinedResponse
+	28, // 34: laneway.v1.AdminService.RetryQuarantined:output_type -> laneway.v1.RetryQuarantinedResponse
+	22, // [22:35] is the sub-list for method output_type
+	9,  // [9:22] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_laneway_v1_laneway_proto_init() }
@@ -1957,7 +2429,7 @@ func file_laneway_v1_laneway_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_laneway_v1_laneway_proto_rawDesc), len(file_laneway_v1_laneway_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -682,8 +682,12 @@ type OutboxRecord struct {
 	Body []byte `protobuf:"bytes,14,opt,name=body,proto3" json:"body,omitempty"`
 	// Set on the records of joins, leaves and imports.
 	MembershipChange *MembershipChange `protobuf:"bytes,15,opt,name=membership_change,json=membershipChange,proto3" json:"membership_change,omitempty"`
-	// The commit epoch of the writer (see docs/design/08).
-	CommitEpoch   uint64 `protobuf:"varint,16,opt,name=commit_epoch,json=commitEpoch,proto3" json:"commit_epoch,omitempty"`
+	// The commit epoch of Laneway's commit service, for a store that may lose its
+	// last writes; a writer of another kind leaves it 0 (docs/design/08, 8.4).
+	CommitEpoch uint64 `protobuf:"varint,16,opt,name=commit_epoch,json=commitEpoch,proto3" json:"commit_epoch,omitempty"`
+	// blake3-256 of the request, so that the row that makes the request idempotent
+	// can be made from the record. A writer of another kind leaves it empty.
+	RequestDigest []byte `protobuf:"bytes,17,opt,name=request_digest,json=requestDigest,proto3" json:"request_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -841,6 +845,13 @@ func (x *OutboxRecord) GetCommitEpoch() uint64 {
 	return 0
 }
 
+func (x *OutboxRecord) GetRequestDigest() []byte {
+	if x != nil {
+		return x.RequestDigest
+	}
+	return nil
+}
+
 type isOutboxRecord_Audience interface {
 	isOutboxRecord_Audience()
 }
@@ -856,6 +867,182 @@ type OutboxRecord_Group struct {
 func (*OutboxRecord_Users) isOutboxRecord_Audience() {}
 
 func (*OutboxRecord_Group) isOutboxRecord_Audience() {}
+
+// CommitEpochRecord on an outbox partition: a record behind it whose commit_epoch
+// is smaller, and not 0, does not count. It has the record header
+// "laneway-commit-epoch", so that it is told from an OutboxRecord without being
+// decoded.
+type CommitEpochRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SchemaVersion uint32                 `protobuf:"varint,1,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
+	CommitEpoch   uint64                 `protobuf:"varint,2,opt,name=commit_epoch,json=commitEpoch,proto3" json:"commit_epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitEpochRecord) Reset() {
+	*x = CommitEpochRecord{}
+	mi := &file_laneway_log_v1_records_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitEpochRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitEpochRecord) ProtoMessage() {}
+
+func (x *CommitEpochRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_log_v1_records_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitEpochRecord.ProtoReflect.Descriptor instead.
+func (*CommitEpochRecord) Descriptor() ([]byte, []int) {
+	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CommitEpochRecord) GetSchemaVersion() uint32 {
+	if x != nil {
+		return x.SchemaVersion
+	}
+	return 0
+}
+
+func (x *CommitEpochRecord) GetCommitEpoch() uint64 {
+	if x != nil {
+		return x.CommitEpoch
+	}
+	return 0
+}
+
+// AnswerRecord keeps the answer to a membership request that changed nothing, so
+// that it outlives a store's lost tail; nothing is dispatched for it. It has the
+// record header "laneway-answer".
+type AnswerRecord struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	SchemaVersion   uint32                 `protobuf:"varint,1,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
+	TenantId        string                 `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	ConversationId  string                 `protobuf:"bytes,3,opt,name=conversation_id,json=conversationId,proto3" json:"conversation_id,omitempty"`
+	SenderId        string                 `protobuf:"bytes,4,opt,name=sender_id,json=senderId,proto3" json:"sender_id,omitempty"`
+	ClientMessageId string                 `protobuf:"bytes,5,opt,name=client_message_id,json=clientMessageId,proto3" json:"client_message_id,omitempty"`
+	RequestDigest   []byte                 `protobuf:"bytes,6,opt,name=request_digest,json=requestDigest,proto3" json:"request_digest,omitempty"`
+	// The version that the request found.
+	Generation        uint64 `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`
+	MembershipVersion uint64 `protobuf:"varint,8,opt,name=membership_version,json=membershipVersion,proto3" json:"membership_version,omitempty"`
+	MemberCount       uint32 `protobuf:"varint,9,opt,name=member_count,json=memberCount,proto3" json:"member_count,omitempty"`
+	CommitEpoch       uint64 `protobuf:"varint,10,opt,name=commit_epoch,json=commitEpoch,proto3" json:"commit_epoch,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *AnswerRecord) Reset() {
+	*x = AnswerRecord{}
+	mi := &file_laneway_log_v1_records_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerRecord) ProtoMessage() {}
+
+func (x *AnswerRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_log_v1_records_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerRecord.ProtoReflect.Descriptor instead.
+func (*AnswerRecord) Descriptor() ([]byte, []int) {
+	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AnswerRecord) GetSchemaVersion() uint32 {
+	if x != nil {
+		return x.SchemaVersion
+	}
+	return 0
+}
+
+func (x *AnswerRecord) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *AnswerRecord) GetConversationId() string {
+	if x != nil {
+		return x.ConversationId
+	}
+	return ""
+}
+
+func (x *AnswerRecord) GetSenderId() string {
+	if x != nil {
+		return x.SenderId
+	}
+	return ""
+}
+
+func (x *AnswerRecord) GetClientMessageId() string {
+	if x != nil {
+		return x.ClientMessageId
+	}
+	return ""
+}
+
+func (x *AnswerRecord) GetRequestDigest() []byte {
+	if x != nil {
+		return x.RequestDigest
+	}
+	return nil
+}
+
+func (x *AnswerRecord) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *AnswerRecord) GetMembershipVersion() uint64 {
+	if x != nil {
+		return x.MembershipVersion
+	}
+	return 0
+}
+
+func (x *AnswerRecord) GetMemberCount() uint32 {
+	if x != nil {
+		return x.MemberCount
+	}
+	return 0
+}
+
+func (x *AnswerRecord) GetCommitEpoch() uint64 {
+	if x != nil {
+		return x.CommitEpoch
+	}
+	return 0
+}
 
 // DispatchRecord is one dispatch as seen by one shard. The key of the record on
 // the dispatch topic is empty; the partition is the shard.
@@ -891,7 +1078,7 @@ type DispatchRecord struct {
 
 func (x *DispatchRecord) Reset() {
 	*x = DispatchRecord{}
-	mi := &file_laneway_log_v1_records_proto_msgTypes[8]
+	mi := &file_laneway_log_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +1090,7 @@ func (x *DispatchRecord) String() string {
 func (*DispatchRecord) ProtoMessage() {}
 
 func (x *DispatchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_log_v1_records_proto_msgTypes[8]
+	mi := &file_laneway_log_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +1103,7 @@ func (x *DispatchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchRecord.ProtoReflect.Descriptor instead.
 func (*DispatchRecord) Descriptor() ([]byte, []int) {
-	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DispatchRecord) GetSchemaVersion() uint32 {
@@ -1087,7 +1274,7 @@ type EpochRecord struct {
 
 func (x *EpochRecord) Reset() {
 	*x = EpochRecord{}
-	mi := &file_laneway_log_v1_records_proto_msgTypes[9]
+	mi := &file_laneway_log_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1286,7 @@ func (x *EpochRecord) String() string {
 func (*EpochRecord) ProtoMessage() {}
 
 func (x *EpochRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_log_v1_records_proto_msgTypes[9]
+	mi := &file_laneway_log_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1299,7 @@ func (x *EpochRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochRecord.ProtoReflect.Descriptor instead.
 func (*EpochRecord) Descriptor() ([]byte, []int) {
-	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EpochRecord) GetSchemaVersion() uint32 {
@@ -1156,7 +1343,7 @@ type QuarantinedRecord struct {
 
 func (x *QuarantinedRecord) Reset() {
 	*x = QuarantinedRecord{}
-	mi := &file_laneway_log_v1_records_proto_msgTypes[10]
+	mi := &file_laneway_log_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1355,7 @@ func (x *QuarantinedRecord) String() string {
 func (*QuarantinedRecord) ProtoMessage() {}
 
 func (x *QuarantinedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_log_v1_records_proto_msgTypes[10]
+	mi := &file_laneway_log_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1368,7 @@ func (x *QuarantinedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantinedRecord.ProtoReflect.Descriptor instead.
 func (*QuarantinedRecord) Descriptor() ([]byte, []int) {
-	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *QuarantinedRecord) GetSchemaVersion() uint32 {
@@ -1283,7 +1470,7 @@ const file_laneway_log_v1_records_proto_rawDesc = "" +
 	"\achanges\x18\x05 \x03(\v2\x1a.laneway.log.v1.SlotChangeR\achanges\x12\x12\n" +
 	"\x04blob\x18\x06 \x01(\tR\x04blob\x12\x1f\n" +
 	"\vblob_digest\x18\a \x01(\fR\n" +
-	"blobDigest\"\xd8\x05\n" +
+	"blobDigest\"\xff\x05\n" +
 	"\fOutboxRecord\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12'\n" +
@@ -1302,9 +1489,27 @@ const file_laneway_log_v1_records_proto_rawDesc = "" +
 	"\x06events\x18\r \x03(\v2\x15.laneway.log.v1.EventR\x06events\x12\x12\n" +
 	"\x04body\x18\x0e \x01(\fR\x04body\x12M\n" +
 	"\x11membership_change\x18\x0f \x01(\v2 .laneway.log.v1.MembershipChangeR\x10membershipChange\x12!\n" +
-	"\fcommit_epoch\x18\x10 \x01(\x04R\vcommitEpochB\n" +
+	"\fcommit_epoch\x18\x10 \x01(\x04R\vcommitEpoch\x12%\n" +
+	"\x0erequest_digest\x18\x11 \x01(\fR\rrequestDigestB\n" +
 	"\n" +
-	"\baudience\"\xea\x05\n" +
+	"\baudience\"]\n" +
+	"\x11CommitEpochRecord\x12%\n" +
+	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12!\n" +
+	"\fcommit_epoch\x18\x02 \x01(\x04R\vcommitEpoch\"\x80\x03\n" +
+	"\fAnswerRecord\x12%\n" +
+	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12'\n" +
+	"\x0fconversation_id\x18\x03 \x01(\tR\x0econversationId\x12\x1b\n" +
+	"\tsender_id\x18\x04 \x01(\tR\bsenderId\x12*\n" +
+	"\x11client_message_id\x18\x05 \x01(\tR\x0fclientMessageId\x12%\n" +
+	"\x0erequest_digest\x18\x06 \x01(\fR\rrequestDigest\x12\x1e\n" +
+	"\n" +
+	"generation\x18\a \x01(\x04R\n" +
+	"generation\x12-\n" +
+	"\x12membership_version\x18\b \x01(\x04R\x11membershipVersion\x12!\n" +
+	"\fmember_count\x18\t \x01(\rR\vmemberCount\x12!\n" +
+	"\fcommit_epoch\x18\n" +
+	" \x01(\x04R\vcommitEpoch\"\xea\x05\n" +
 	"\x0eDispatchRecord\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12\x1f\n" +
 	"\vdispatch_id\x18\x02 \x01(\fR\n" +
@@ -1371,7 +1576,7 @@ func file_laneway_log_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_laneway_log_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_laneway_log_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_laneway_log_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_laneway_log_v1_records_proto_goTypes = []any{
 	(ConversationKind)(0),     // 0: laneway.log.v1.ConversationKind
 	(EventKind)(0),            // 1: laneway.log.v1.EventKind
@@ -1384,9 +1589,11 @@ var file_laneway_log_v1_records_proto_goTypes = []any{
 	(*SlotChanges)(nil),       // 8: laneway.log.v1.SlotChanges
 	(*MembershipChange)(nil),  // 9: laneway.log.v1.MembershipChange
 	(*OutboxRecord)(nil),      // 10: laneway.log.v1.OutboxRecord
-	(*DispatchRecord)(nil),    // 11: laneway.log.v1.DispatchRecord
-	(*EpochRecord)(nil),       // 12: laneway.log.v1.EpochRecord
-	(*QuarantinedRecord)(nil), // 13: laneway.log.v1.QuarantinedRecord
+	(*CommitEpochRecord)(nil), // 11: laneway.log.v1.CommitEpochRecord
+	(*AnswerRecord)(nil),      // 12: laneway.log.v1.AnswerRecord
+	(*DispatchRecord)(nil),    // 13: laneway.log.v1.DispatchRecord
+	(*EpochRecord)(nil),       // 14: laneway.log.v1.EpochRecord
+	(*QuarantinedRecord)(nil), // 15: laneway.log.v1.QuarantinedRecord
 }
 var file_laneway_log_v1_records_proto_depIdxs = []int32{
 	1,  // 0: laneway.log.v1.Event.kind:type_name -> laneway.log.v1.EventKind
@@ -1418,7 +1625,7 @@ func file_laneway_log_v1_records_proto_init() {
 		(*OutboxRecord_Users)(nil),
 		(*OutboxRecord_Group)(nil),
 	}
-	file_laneway_log_v1_records_proto_msgTypes[8].OneofWrappers = []any{
+	file_laneway_log_v1_records_proto_msgTypes[10].OneofWrappers = []any{
 		(*DispatchRecord_Users)(nil),
 		(*DispatchRecord_Group)(nil),
 	}
@@ -1428,7 +1635,7 @@ func file_laneway_log_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_laneway_log_v1_records_proto_rawDesc), len(file_laneway_log_v1_records_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

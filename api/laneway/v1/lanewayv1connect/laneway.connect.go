@@ -63,6 +63,15 @@ const (
 	// AdminServiceListDispatchesProcedure is the fully-qualified name of the AdminService's
 	// ListDispatches RPC.
 	AdminServiceListDispatchesProcedure = "/laneway.v1.AdminService/ListDispatches"
+	// AdminServiceListQuarantinedProcedure is the fully-qualified name of the AdminService's
+	// ListQuarantined RPC.
+	AdminServiceListQuarantinedProcedure = "/laneway.v1.AdminService/ListQuarantined"
+	// AdminServiceGetQuarantinedProcedure is the fully-qualified name of the AdminService's
+	// GetQuarantined RPC.
+	AdminServiceGetQuarantinedProcedure = "/laneway.v1.AdminService/GetQuarantined"
+	// AdminServiceRetryQuarantinedProcedure is the fully-qualified name of the AdminService's
+	// RetryQuarantined RPC.
+	AdminServiceRetryQuarantinedProcedure = "/laneway.v1.AdminService/RetryQuarantined"
 )
 
 // MailboxServiceClient is a client for the laneway.v1.MailboxService service.
@@ -425,6 +434,10 @@ func (UnimplementedMembershipServiceHandler) Get(context.Context, *connect.Reque
 type AdminServiceClient interface {
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
 	ListDispatches(context.Context, *connect.Request[v1.ListDispatchesRequest]) (*connect.Response[v1.ListDispatchesResponse], error)
+	ListQuarantined(context.Context, *connect.Request[v1.ListQuarantinedRequest]) (*connect.Response[v1.ListQuarantinedResponse], error)
+	GetQuarantined(context.Context, *connect.Request[v1.GetQuarantinedRequest]) (*connect.Response[v1.GetQuarantinedResponse], error)
+	// RetryQuarantined publishes a record again, as a new one.
+	RetryQuarantined(context.Context, *connect.Request[v1.RetryQuarantinedRequest]) (*connect.Response[v1.RetryQuarantinedResponse], error)
 }
 
 // NewAdminServiceClient constructs a client for the laneway.v1.AdminService service. By default, it
@@ -452,13 +465,36 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		listQuarantined: connect.NewClient[v1.ListQuarantinedRequest, v1.ListQuarantinedResponse](
+			httpClient,
+			baseURL+AdminServiceListQuarantinedProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListQuarantined")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		getQuarantined: connect.NewClient[v1.GetQuarantinedRequest, v1.GetQuarantinedResponse](
+			httpClient,
+			baseURL+AdminServiceGetQuarantinedProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetQuarantined")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		retryQuarantined: connect.NewClient[v1.RetryQuarantinedRequest, v1.RetryQuarantinedResponse](
+			httpClient,
+			baseURL+AdminServiceRetryQuarantinedProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("RetryQuarantined")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // adminServiceClient implements AdminServiceClient.
 type adminServiceClient struct {
-	listShards     *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
-	listDispatches *connect.Client[v1.ListDispatchesRequest, v1.ListDispatchesResponse]
+	listShards       *connect.Client[v1.ListShardsRequest, v1.ListShardsResponse]
+	listDispatches   *connect.Client[v1.ListDispatchesRequest, v1.ListDispatchesResponse]
+	listQuarantined  *connect.Client[v1.ListQuarantinedRequest, v1.ListQuarantinedResponse]
+	getQuarantined   *connect.Client[v1.GetQuarantinedRequest, v1.GetQuarantinedResponse]
+	retryQuarantined *connect.Client[v1.RetryQuarantinedRequest, v1.RetryQuarantinedResponse]
 }
 
 // ListShards calls laneway.v1.AdminService.ListShards.
@@ -471,10 +507,29 @@ func (c *adminServiceClient) ListDispatches(ctx context.Context, req *connect.Re
 	return c.listDispatches.CallUnary(ctx, req)
 }
 
+// ListQuarantined calls laneway.v1.AdminService.ListQuarantined.
+func (c *adminServiceClient) ListQuarantined(ctx context.Context, req *connect.Request[v1.ListQuarantinedRequest]) (*connect.Response[v1.ListQuarantinedResponse], error) {
+	return c.listQuarantined.CallUnary(ctx, req)
+}
+
+// GetQuarantined calls laneway.v1.AdminService.GetQuarantined.
+func (c *adminServiceClient) GetQuarantined(ctx context.Context, req *connect.Request[v1.GetQuarantinedRequest]) (*connect.Response[v1.GetQuarantinedResponse], error) {
+	return c.getQuarantined.CallUnary(ctx, req)
+}
+
+// RetryQuarantined calls laneway.v1.AdminService.RetryQuarantined.
+func (c *adminServiceClient) RetryQuarantined(ctx context.Context, req *connect.Request[v1.RetryQuarantinedRequest]) (*connect.Response[v1.RetryQuarantinedResponse], error) {
+	return c.retryQuarantined.CallUnary(ctx, req)
+}
+
 // AdminServiceHandler is an implementation of the laneway.v1.AdminService service.
 type AdminServiceHandler interface {
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
 	ListDispatches(context.Context, *connect.Request[v1.ListDispatchesRequest]) (*connect.Response[v1.ListDispatchesResponse], error)
+	ListQuarantined(context.Context, *connect.Request[v1.ListQuarantinedRequest]) (*connect.Response[v1.ListQuarantinedResponse], error)
+	GetQuarantined(context.Context, *connect.Request[v1.GetQuarantinedRequest]) (*connect.Response[v1.GetQuarantinedResponse], error)
+	// RetryQuarantined publishes a record again, as a new one.
+	RetryQuarantined(context.Context, *connect.Request[v1.RetryQuarantinedRequest]) (*connect.Response[v1.RetryQuarantinedResponse], error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -498,12 +553,38 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceListQuarantinedHandler := connect.NewUnaryHandler(
+		AdminServiceListQuarantinedProcedure,
+		svc.ListQuarantined,
+		connect.WithSchema(adminServiceMethods.ByName("ListQuarantined")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetQuarantinedHandler := connect.NewUnaryHandler(
+		AdminServiceGetQuarantinedProcedure,
+		svc.GetQuarantined,
+		connect.WithSchema(adminServiceMethods.ByName("GetQuarantined")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceRetryQuarantinedHandler := connect.NewUnaryHandler(
+		AdminServiceRetryQuarantinedProcedure,
+		svc.RetryQuarantined,
+		connect.WithSchema(adminServiceMethods.ByName("RetryQuarantined")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/laneway.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceListShardsProcedure:
 			adminServiceListShardsHandler.ServeHTTP(w, r)
 		case AdminServiceListDispatchesProcedure:
 			adminServiceListDispatchesHandler.ServeHTTP(w, r)
+		case AdminServiceListQuarantinedProcedure:
+			adminServiceListQuarantinedHandler.ServeHTTP(w, r)
+		case AdminServiceGetQuarantinedProcedure:
+			adminServiceGetQuarantinedHandler.ServeHTTP(w, r)
+		case AdminServiceRetryQuarantinedProcedure:
+			adminServiceRetryQuarantinedHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -519,4 +600,16 @@ func (UnimplementedAdminServiceHandler) ListShards(context.Context, *connect.Req
 
 func (UnimplementedAdminServiceHandler) ListDispatches(context.Context, *connect.Request[v1.ListDispatchesRequest]) (*connect.Response[v1.ListDispatchesResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.AdminService.ListDispatches is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListQuarantined(context.Context, *connect.Request[v1.ListQuarantinedRequest]) (*connect.Response[v1.ListQuarantinedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.AdminService.ListQuarantined is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetQuarantined(context.Context, *connect.Request[v1.GetQuarantinedRequest]) (*connect.Response[v1.GetQuarantinedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.AdminService.GetQuarantined is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) RetryQuarantined(context.Context, *connect.Request[v1.RetryQuarantinedRequest]) (*connect.Response[v1.RetryQuarantinedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.AdminService.RetryQuarantined is not implemented"))
 }
