@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -49,13 +48,20 @@ func startChats(ctx context.Context, cl *client.Client, tenant, run string) *cha
 		go func() {
 			defer c.wg.Done()
 			if err := c.pair(ctx, i); err != nil && ctx.Err() == nil {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				c.err = errors.Join(c.err, err)
+				c.fail(err)
 			}
 		}()
 	}
 	return c
+}
+
+// fail notes what ended a pair. What ends all of them is told once.
+func (c *chats) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
 }
 
 // pair sends messages in one single chat and waits for each at the recipient.
@@ -105,6 +111,7 @@ func (c *chats) pair(ctx context.Context, i int) error {
 			case <-ctx.Done():
 				return nil
 			case <-ticks:
+			case <-time.After(time.Second): // a watch ends when the node starts over
 			}
 		}
 		c.mu.Lock()

@@ -9,13 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laneway/laneway/api/reason"
 	"github.com/laneway/laneway/bench/bare"
 	"github.com/laneway/laneway/client"
 	"github.com/laneway/laneway/config"
 	"github.com/laneway/laneway/internal/localtemporal"
 	"github.com/laneway/laneway/mailbox"
-	"github.com/laneway/laneway/node"
-	"github.com/laneway/laneway/workers"
 )
 
 // Options of a demonstration.
@@ -46,6 +45,7 @@ type Result struct {
 	CommitsPerSec   float64 `json:"commits_per_second"`
 	EntriesPerSec   float64 `json:"entries_per_second"`
 	VerifySeconds   float64 `json:"verify_seconds"`
+	Store           string  `json:"store"` // pebble, redis or scylla
 	Large           *Large  `json:"large,omitempty"`
 	TemporalAddress string  `json:"temporal_address,omitempty"`
 	TemporalUI      string  `json:"temporal_ui,omitempty"`
@@ -90,59 +90,77 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	defer d.out.clear()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r = &Result{}
+	r = &Result{Store: o.Config.Store.Kind()}
 	defer func() { r.Seconds = time.Since(began).Seconds() }()
 
-	n, err := node.Start(ctx, node.Options{Config: o.Config, Logger: o.Logger})
+	temporal := &lateTemporal{done: make(chan *localtemporal.Server, 1), ready: make(chan struct{})}
+	ns, err := d.startNodes(ctx, temporal, cancel)
 	if err != nil {
 		return r, err
 	}
-	defer n.Stop()
-	go func() {
-		select {
-		case err := <-n.Fatal():
-			cancel(err)
-		case <-ctx.Done():
-		}
-	}()
-	d.out.line("node at %s, data in %s, %d shards", n.URL(), o.Config.DataDir, n.Shards())
-	temporal := d.startTemporal(ctx)
+	d.startTemporal(ctx, temporal)
 	defer func() {
 		cancel(nil)
+		<-ns.done // workers first
 		if s := <-temporal.done; s != nil {
-			n.Stop() // workers first
 			if stopErr := s.Stop(); stopErr != nil && err == nil {
 				err = fmt.Errorf("stop the local Temporal server: %w", stopErr)
 			}
 		}
 	}()
-	cl, err := client.New(n.URL())
+	cl, err := ns.dial()
 	if err != nil {
 		return r, err
 	}
 	defer cl.Close()
 	if trace != nil {
 		if err := d.room(ctx, cl, trace, r); err != nil {
-			return r, cause(ctx, err)
+			return r, d.cause(ctx, ns, err)
 		}
 	}
 	if o.LargeGroup > 0 {
-		if err := d.connect(ctx, n, temporal, r); err != nil {
-			return r, cause(ctx, err)
+		if err := d.awaitTemporal(ctx, ns, r); err != nil {
+			return r, d.cause(ctx, ns, err)
 		}
-		if r.Large, err = d.large(ctx, n, cl); err != nil {
-			return r, cause(ctx, err)
+		if r.Large, err = d.large(ctx, ns, cl); err != nil {
+			return r, d.cause(ctx, ns, err)
 		}
 	}
 	return r, nil
 }
 
-func cause(ctx context.Context, err error) error {
-	if c := context.Cause(ctx); c != nil && !errors.Is(err, c) {
+// NodeError is what became of the demonstration's node. Its log has more.
+type NodeError struct{ error }
+
+// Unwrap lets the cause be found.
+func (e NodeError) Unwrap() error { return e.error }
+
+// cause is why a step failed. A node that ends for good first refuses what is
+// asked, and a caller hears of that before the end: the end is what is told.
+func (d *demo) cause(ctx context.Context, ns *nodes, err error) error {
+	away := false
+	switch client.ReasonOf(err) {
+	case reason.ShuttingDown, client.Unreachable:
+		away = true
+		select {
+		case <-ctx.Done():
+		case <-ns.done:
+		case <-time.After(d.o.Config.ShutdownTimeout + endsWithin):
+		}
+	}
+	switch c := context.Cause(ctx); {
+	case errors.As(c, new(NodeError)):
 		return c
+	case c != nil && !errors.Is(err, c):
+		return c
+	case away: // as a text: what a caller of a node could do about it is no help here
+		return NodeError{errors.New("the node starts over and does not come back: " + err.Error())}
 	}
 	return err
 }
+
+// endsWithin is how much longer than its connections a node takes to end.
+const endsWithin = 5 * time.Second
 
 // room replays the trace from where it stands and verifies every mailbox.
 func (d *demo) room(ctx context.Context, cl *client.Client, t *Trace, r *Result) error {
@@ -160,7 +178,7 @@ func (d *demo) room(ctx context.Context, cl *client.Client, t *Trace, r *Result)
 		d.out.line("room %s: replaying %d events of %d people", t.Room, len(t.Events), len(t.Expected.Lines))
 	}
 	began := time.Now()
-	bar := d.out.bar("replay", len(t.Events))
+	bar := d.out.bar("replay", len(t.Events)).pace(from)
 	if err := replay(ctx, cl, d.o.Tenant, t, from, bar.set); err != nil {
 		return err
 	}
@@ -170,7 +188,7 @@ func (d *demo) room(ctx context.Context, cl *client.Client, t *Trace, r *Result)
 		r.CommitsPerSec = float64(n) / r.CommitSeconds
 	}
 	verifyBegan := time.Now()
-	bar = d.out.bar("pull and compare mailboxes", len(t.Expected.Lines))
+	bar = d.out.bar("pull and compare mailboxes", len(t.Expected.Lines)).pace(0)
 	m, err := verify(ctx, cl, d.o.Tenant, t, func(users, _ int) { bar.set(users) })
 	bar.end()
 	if m != nil {
@@ -193,11 +211,10 @@ type lateTemporal struct {
 	err   error
 }
 
-func (d *demo) startTemporal(ctx context.Context) *lateTemporal {
-	l := &lateTemporal{done: make(chan *localtemporal.Server, 1), ready: make(chan struct{})}
+func (d *demo) startTemporal(ctx context.Context, l *lateTemporal) {
 	if d.o.LargeGroup == 0 {
 		close(l.done)
-		return l
+		return
 	}
 	dir := d.o.HistoryDir
 	if dir == "" {
@@ -222,35 +239,6 @@ func (d *demo) startTemporal(ctx context.Context) *lateTemporal {
 			l.done <- s
 		}
 	}()
-	return l
-}
-
-// connect waits for Temporal and connects the node to it.
-func (d *demo) connect(ctx context.Context, n *node.Node, l *lateTemporal, r *Result) error {
-	d.out.line("waiting for Temporal")
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.ready:
-	}
-	if l.err != nil {
-		return fmt.Errorf("Temporal: %w", l.err)
-	}
-	c, err := workers.Dial(ctx, workers.DialOptions{
-		Address: d.temporal.Address, Namespace: d.temporal.Namespace, Logger: d.o.Logger,
-		Metrics: workers.PrometheusMetrics(n.Metrics().Registry),
-	})
-	if err != nil {
-		return err
-	}
-	if err := n.ConnectTemporal(c); err != nil {
-		return err
-	}
-	r.TemporalAddress, r.TemporalUI = d.temporal.Address, d.temporal.UIURL
-	if d.temporal.UIURL != "" {
-		d.out.line("Temporal at %s, Web UI at %s", d.temporal.Address, d.temporal.UIURL)
-	}
-	return nil
 }
 
 // BareRoom writes as many entries as the room has straight into Pebble, in

@@ -45,6 +45,9 @@ type bar struct {
 	what  string
 	total int
 	n     int
+	told  int // the n of the last line, -1 before the first
+	from  int // what was done before
+	paced bool
 	pb    *progressbar.ProgressBar
 	said  time.Time
 	began time.Time
@@ -53,10 +56,10 @@ type bar struct {
 func (o *output) bar(what string, total int) *bar {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	b := &bar{o: o, what: what, total: total, began: time.Now(), said: time.Now()}
+	b := &bar{o: o, what: what, total: total, told: -1, began: time.Now(), said: time.Now()}
 	if o.terminal {
 		b.pb = progressbar.NewOptions(total, progressbar.OptionSetWriter(o.w), progressbar.OptionSetDescription(what),
-			progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+			progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionSetPredictTime(false), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
 	}
 	o.current = b
 	return b
@@ -73,25 +76,61 @@ func (b *bar) max(total int) {
 	}
 }
 
+// pace says the rate and the remaining time with the progress. What is counted
+// begins at from: the rest was done in another run.
+func (b *bar) pace(from int) *bar {
+	b.o.mu.Lock()
+	defer b.o.mu.Unlock()
+	b.paced, b.from = true, from
+	return b
+}
+
+// speed is ", 120/s, 1m30s left", or nothing while there is nothing to tell it by.
+func (b *bar) speed() string {
+	done, took := b.n-b.from, time.Since(b.began)
+	if !b.paced || done <= 0 || took < time.Second {
+		return ""
+	}
+	text := fmt.Sprintf(", %.0f/s", float64(done)/took.Seconds())
+	if left := b.total - b.n; left > 0 {
+		text += fmt.Sprintf(", %s left", (took / time.Duration(done) * time.Duration(left)).Round(time.Second))
+	}
+	return text
+}
+
 func (b *bar) set(n int) {
 	b.o.mu.Lock()
 	defer b.o.mu.Unlock()
 	b.n = n
 	if b.pb != nil {
+		if time.Since(b.said) >= time.Second {
+			b.said = time.Now()
+			b.pb.Describe(b.what + b.speed())
+		}
 		_ = b.pb.Set(n)
 		return
 	}
 	if time.Since(b.said) >= plainEvery {
-		b.said = time.Now()
-		fmt.Fprintf(b.o.w, "%s: %d of %d\n", b.what, n, b.total)
+		b.tell()
 	}
 }
 
+// tell prints a line of how far the step is.
+func (b *bar) tell() {
+	b.said, b.told = time.Now(), b.n
+	fmt.Fprintf(b.o.w, "%s: %d of %d%s\n", b.what, b.n, b.total, b.speed())
+}
+
+// end closes the step. One of which a line was told is told to its end, which may
+// come before the next line is due.
 func (b *bar) end() {
 	b.o.mu.Lock()
 	defer b.o.mu.Unlock()
-	if b.pb != nil {
+	switch {
+	case b.pb != nil:
 		_ = b.pb.Finish()
+	case b.told >= 0 && b.told != b.n:
+		b.tell()
 	}
 	b.o.current = nil
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/config"
 	"github.com/laneway/laneway/fanout"
-	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/metrics"
 	"github.com/laneway/laneway/quarantine"
 	"github.com/laneway/laneway/records"
@@ -161,13 +160,18 @@ func (c *collected) MustRegister(ms ...prometheus.Collector) {
 
 func (c *collected) Unregister(prometheus.Collector) bool { return false }
 
+// noFences is a store that is never asked.
+type noFences struct{ fanout.FenceStore }
+
+func (noFences) Incarnation() string { return "" }
+
 // coordinatorMetrics returns the names of what the coordinator registers itself.
 func coordinatorMetrics(t *testing.T) []string {
 	t.Helper()
 	var c collected
 	coordinator, err := fanout.NewCoordinator(fanout.Config{
 		Broker: broker.ClientConfig{Brokers: []string{"127.0.0.1:1"}}, Topics: broker.NewTopics(""), Shards: 1, OutboxPartitions: 1,
-		Fences: struct{ mailbox.OutboxFenceStore }{}, Snapshots: struct{ fanout.Snapshots }{}, Quarantine: (*quarantine.Producer)(nil),
+		Fences: noFences{}, Snapshots: struct{ fanout.Snapshots }{}, Quarantine: (*quarantine.Producer)(nil),
 		Registerer: &c,
 	})
 	require.NoError(t, err)

@@ -35,14 +35,14 @@ func TestBadConfiguration(t *testing.T) {
 			"api.streams (file): 0 is out of range", `logging.level (file): "loud" is unknown; use debug, info, warn or error`, `logging.format (file): "xml" is unknown`,
 			"log.retention (file): 1s is too short", "log.replication (file): 0 is out of range", `log.topic_prefix (file): "a b" cannot begin a topic's name`,
 		}},
-		"numbers that overflow":  {"shards: 99999999999999999999\nlease: 9999999999h\n", nil, []string{"shards (file): want a whole number", "lease (file): want a time with its unit"}},
-		"addresses":              {"listen: 0.0.0.0:7480\n", []string{"--log-brokers", "nonsense"}, []string{"listen (file)", "without TLS and authentication", `log.brokers (flag): "nonsense" is not an address`}},
-		"a port that is none":    {"listen: 127.0.0.1:99999\n", nil, []string{"listen (file)", "99999"}},
-		"a store of a later day": {"store: {url: 'redis://user:hunter2@h/0'}\n", nil, []string{`store.url (file): this version has no store of kind "redis"; use pebble:`}},
-		"not YAML":               {"shards: [\n", nil, []string{"laneway.yaml", "line"}},
-		"not a map":              {"- a\n- b\n", nil, []string{"laneway.yaml"}},
-		"a key twice":            {"shards: 2\nshards: 3\n", nil, []string{"laneway.yaml", "shards"}},
-		"binary":                 {"\x00\x01\x02\xff\xfe", nil, []string{"laneway.yaml"}},
+		"numbers that overflow": {"shards: 99999999999999999999\nlease: 9999999999h\n", nil, []string{"shards (file): want a whole number", "lease (file): want a time with its unit"}},
+		"addresses":             {"listen: 0.0.0.0:7480\n", []string{"--log-brokers", "nonsense"}, []string{"listen (file)", "without TLS and authentication", `log.brokers (flag): "nonsense" is not an address`}},
+		"a port that is none":   {"listen: 127.0.0.1:99999\n", nil, []string{"listen (file)", "99999"}},
+		"a store nobody has":    {"store: {url: 'mysql://user:hunter2@h/0'}\n", nil, []string{`store.url (file): there is no store of kind "mysql"; use pebble:`}},
+		"not YAML":              {"shards: [\n", nil, []string{"laneway.yaml", "line"}},
+		"not a map":             {"- a\n- b\n", nil, []string{"laneway.yaml"}},
+		"a key twice":           {"shards: 2\nshards: 3\n", nil, []string{"laneway.yaml", "shards"}},
+		"binary":                {"\x00\x01\x02\xff\xfe", nil, []string{"laneway.yaml"}},
 	} {
 		file := filepath.Join(dir, "laneway.yaml")
 		require.NoError(t, os.WriteFile(file, []byte(tt.file), 0o600))

@@ -1,7 +1,7 @@
 // Command benchtable reads the output of `go test -bench` and prints the figures
 // that docs/benchmarks.md speaks of, each with its aim.
 //
-//	go test -run '^$' -bench . ./bench/ ./fanout/ | go run ./tools/benchtable
+//	go test -run '^$' -bench . ./bench/ ./fanout/ ./stores/redis/ ./stores/scylla/ | go run ./tools/benchtable
 package main
 
 import (
@@ -42,6 +42,18 @@ var figures = []figure{
 	{"history events of the dispatch's workflows", "LargeDispatch", "events/dispatch", "", nil},
 	{"history events of all its lanes", "LargeDispatch", "events/lanes", "", nil},
 	{"resident memory with it in flight, MiB", "LargeDispatch", "rss-MiB", "< 1024", func(x float64) bool { return x < 1024 }},
+	{"Redis: hot path ÷ appends alone", "HotPathRedis", "ratio-to-append", "≥ 0.6", atLeast(0.6)},
+	{"Redis: hot path, entries/s", "HotPathRedis", "entries/s", "", nil},
+	{"Redis: append, single chats ÷ bare pipelined ZADD", "RedisAppend/single", "ratio-to-bare", "≥ 0.3", atLeast(0.3)},
+	{"Redis: append, chunks of 2,000 ÷ bare pipelined ZADD", "RedisAppend/large", "ratio-to-bare", "≥ 0.3", atLeast(0.3)},
+	{"Redis: append, chunks of 2,000, entries/s", "RedisAppend/large", "entries/s", "", nil},
+	{"Redis: page of 1,000 ÷ bare ZRANGEBYSCORE", "RedisScan", "ratio-to-bare", "≥ 0.5", atLeast(0.5)},
+	{"CQL: hot path ÷ appends alone", "HotPathCQL", "ratio-to-append", "", nil},
+	{"CQL: hot path, entries/s", "HotPathCQL", "entries/s", "", nil},
+	{"CQL: append, single chats ÷ bare INSERT", "CQLAppend/single", "ratio-to-bare", "≥ 0.7", atLeast(0.7)},
+	{"CQL: append, chunks of 2,000 ÷ bare INSERT", "CQLAppend/large", "ratio-to-bare", "≥ 0.7", atLeast(0.7)},
+	{"CQL: append, chunks of 2,000, entries/s", "CQLAppend/large", "entries/s", "", nil},
+	{"CQL: page of 1,000 ÷ bare SELECT", "CQLScan/1000", "ratio-to-bare", "≥ 0.5", atLeast(0.5)},
 	{"tracker, 1 lane, ns per record", "Tracker/lanes=1", "ns/op", "", nil},
 	{"tracker, 64 lanes, ns per record", "Tracker/lanes=64", "ns/op", "≤ 1.5 × 1 lane", nil},
 	{"coordinator, records/s", "Coordinator/coordinator", "records/s", "", nil},
