@@ -14,16 +14,27 @@ import (
 // ConnectTemporal starts the workers of the node's shards on a connected
 // client, which the node closes when it stops.
 func (n *Node) ConnectTemporal(c client.Client) error {
-	w := workers.New(c, workers.Options{Logger: n.log.With("part", "temporal"), Pollers: workers.PollersFor(len(n.shards)), OnFatal: func(shard mailbox.Shard, err error) {
-		// Under a key of its own: that Temporal answers brings no worker back.
-		n.ready.waitFor("worker", fmt.Sprintf("the Temporal worker of shard %d stopped: %v", shard, err))
-		n.log.Error("a Temporal worker stopped; large dispatches are appended by the shard itself", "shard", shard, "error", err)
-	}})
+	w := workers.New(c, workers.Options{
+		Logger: n.log.With("part", "temporal"), Pollers: workers.PollersFor(len(n.shards)),
+		OnFatal: func(shard mailbox.Shard, err error) {
+			// Under a key of its own: that Temporal answers brings no worker back.
+			n.ready.waitFor("worker", fmt.Sprintf("the Temporal worker of shard %d stopped: %v", shard, err))
+			n.log.Error("a Temporal worker stopped; large dispatches are appended by the shard itself", "shard", shard, "error", err)
+		},
+		OnControlFatal: func(err error) {
+			n.ready.waitFor("control worker", fmt.Sprintf("the Temporal worker of the control queue stopped: %v", err))
+			n.log.Error("the Temporal worker of the control queue stopped; this node carries out no renumbering and no retention", "error", err)
+		},
+	})
 	for i, s := range n.shards {
 		if err := w.Serve(mailbox.Shard(i), owner{s}); err != nil {
 			w.Stop()
 			return err
 		}
+	}
+	if err := w.ServeControl(n.controlActivities()...); err != nil {
+		w.Stop()
+		return err
 	}
 	n.mu.Lock()
 	n.workers, n.temporal = w, c

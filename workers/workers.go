@@ -57,7 +57,9 @@ type Options struct {
 	// is gone, access was refused). Nobody then works on the shard's queue until
 	// it is served again.
 	OnFatal func(shard mailbox.Shard, err error)
-	Logger  *slog.Logger // nil: slog.Default
+	// OnControlFatal is the same for the worker of the control queue.
+	OnControlFatal func(err error)
+	Logger         *slog.Logger // nil: slog.Default
 }
 
 // PollersFor returns Options.Pollers for a node that serves so many shards: as
@@ -67,17 +69,19 @@ func PollersFor(shards int) int {
 	return max(2, min(DefaultPollers, 128/max(shards, 1)))
 }
 
-// Workers runs one worker for each shard that the node serves.
+// Workers runs one worker for each shard that the node serves, and one for the
+// control queue.
 type Workers struct {
 	client client.Client
 	o      Options
 
 	mu      sync.Mutex
 	serving map[mailbox.Shard]worker.Worker
+	control worker.Worker // nil: not served
 	stopped bool
 }
 
-// New returns workers that serve no shard yet.
+// New returns workers that serve nothing yet.
 func New(c client.Client, o Options) *Workers {
 	if o.Sticky <= 0 {
 		o.Sticky = DefaultSticky
@@ -103,7 +107,12 @@ func (w *Workers) Serve(shard mailbox.Shard, owner activities.Owner) error {
 		old.Stop()
 		delete(w.serving, shard)
 	}
-	sw := worker.New(w.client, workflows.TaskQueue(shard), w.options(shard))
+	sw := worker.New(w.client, workflows.TaskQueue(shard), w.options(w.o.Pollers, func(err error) {
+		w.o.Logger.Error("the Temporal worker of a shard cannot go on", "shard", shard, "error", err)
+		if w.o.OnFatal != nil {
+			w.o.OnFatal(shard, err)
+		}
+	}))
 	Register(sw, activities.New(owner, w.o.SlowSlots))
 	if err := sw.Start(); err != nil {
 		return fmt.Errorf("start the Temporal worker of shard %d: %w", shard, err)
@@ -128,10 +137,13 @@ func (w *Workers) Withdraw(shard mailbox.Shard) {
 // Stop stops all workers, side by side. The client stays open.
 func (w *Workers) Stop() {
 	w.mu.Lock()
-	serving := w.serving
-	w.serving, w.stopped = map[mailbox.Shard]worker.Worker{}, true
+	serving, control := w.serving, w.control
+	w.serving, w.control, w.stopped = map[mailbox.Shard]worker.Worker{}, nil, true
 	w.mu.Unlock()
 	var wg sync.WaitGroup
+	if control != nil {
+		wg.Go(control.Stop)
+	}
 	for _, sw := range serving {
 		wg.Go(sw.Stop)
 	}
@@ -151,24 +163,19 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(workflows.LaneWorkflow, workflow.RegisterOptions{Name: workflows.LaneType})
 }
 
-func (w *Workers) options(shard mailbox.Shard) worker.Options {
+func (w *Workers) options(pollers int, fatal func(error)) worker.Options {
 	eager := eagerActivities
 	o := worker.Options{
 		MaxConcurrentActivityExecutionSize:          activitySlots,
-		MaxConcurrentWorkflowTaskPollers:            max(w.o.Pollers, 2), // one of them polls the sticky queue
-		MaxConcurrentActivityTaskPollers:            w.o.Pollers,
+		MaxConcurrentWorkflowTaskPollers:            max(pollers, 2), // one of them polls the sticky queue
+		MaxConcurrentActivityTaskPollers:            pollers,
 		StickyScheduleToStartTimeout:                w.o.Sticky,
 		WorkerStopTimeout:                           stopTimeout,
 		MaxEagerActivityReservationsPerWorkflowTask: &eager,
 		// A workflow that panics or does not replay stays where it is until a
 		// repaired worker comes; its obligation stands.
 		WorkflowPanicPolicy: worker.BlockWorkflow,
-		OnFatalError: func(err error) {
-			w.o.Logger.Error("the Temporal worker of a shard cannot go on", "shard", shard, "error", err)
-			if w.o.OnFatal != nil {
-				w.o.OnFatal(shard, err)
-			}
-		},
+		OnFatalError:        fatal,
 	}
 	if w.o.Version != nil {
 		o.DeploymentOptions = worker.DeploymentOptions{

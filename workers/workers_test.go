@@ -55,3 +55,11 @@ func TestWorkersOfADeploymentVersionGetWorkOnceItIsCurrent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n.owner.Count(appendCall(3, 0)))
 }
+
+func TestTheControlQueueIsServedOnceAndNotAfterStop(t *testing.T) {
+	n := newClientOnly(t)
+	require.NoError(t, n.workers.ServeControl())
+	require.ErrorContains(t, n.workers.ServeControl(), "runs already")
+	n.workers.Stop()
+	require.ErrorIs(t, n.workers.ServeControl(), workers.ErrStopped)
+}
