@@ -278,7 +278,7 @@ func (p *partition) produce(ctx context.Context, out segment) error {
 		}
 		// A copy: after a failed attempt the record is produced again.
 		c := *r
-		p.c.cl.Produce(ctx, &c, wait.ack)
+		p.c.log.Produce(ctx, &c, wait.ack)
 	}
 	select {
 	case <-wait.done:

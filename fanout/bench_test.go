@@ -98,7 +98,7 @@ func BenchmarkCoordinator(b *testing.B) {
 
 // benchRun is Run without commits.
 func (c *Coordinator) benchRun(ctx context.Context) {
-	defer c.cl.Close()
+	defer c.log.Close()
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	workers.Go(func() { c.verifyAll(ctx, &workers) })

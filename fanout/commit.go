@@ -12,7 +12,7 @@ import (
 // committer commits the positions of all partitions together: one request at a
 // time, no more often than the interval, and everything again once in a while.
 type committer struct {
-	adm   *kadm.Client
+	log   Log
 	cfg   Config
 	wake  chan struct{}
 	mu    sync.Mutex
@@ -20,8 +20,8 @@ type committer struct {
 	known map[int32]int64 // committed
 }
 
-func newCommitter(adm *kadm.Client, cfg Config) *committer {
-	return &committer{adm: adm, cfg: cfg, wake: make(chan struct{}, 1), dirty: make(map[int32]int64), known: make(map[int32]int64)}
+func newCommitter(log Log, cfg Config) *committer {
+	return &committer{log: log, cfg: cfg, wake: make(chan struct{}, 1), dirty: make(map[int32]int64), known: make(map[int32]int64)}
 }
 
 // put says that everything of a partition below position is acknowledged.
@@ -94,7 +94,7 @@ func (c *committer) commit(timeout time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	responses, err := c.adm.CommitOffsets(ctx, ConsumerGroup, offsets)
+	responses, err := c.log.CommitOffsets(ctx, ConsumerGroup, offsets)
 	if err != nil {
 		c.cfg.Logger.Warn("commit of outbox positions failed; it is tried again", "err", err)
 	}

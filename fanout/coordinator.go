@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/laneway/laneway/broker"
@@ -33,10 +32,11 @@ type Quarantine interface {
 	Put(ctx context.Context, r quarantine.Record) error
 }
 
-// Config configures a Coordinator. Broker, Topics, Shards, Fences, Snapshots and
-// Quarantine are required.
+// Config configures a Coordinator. Broker or Log, Topics, Shards, Fences,
+// Snapshots and Quarantine are required.
 type Config struct {
 	Broker broker.ClientConfig
+	Log    Log // nil: the brokers'
 	Topics broker.Topics
 	// Shards and OutboxPartitions are the deployment's immutable counts.
 	Shards           int
@@ -113,8 +113,7 @@ func setDefault[T int | time.Duration](v *T, d T) {
 type Coordinator struct {
 	cfg     Config
 	metrics *metrics
-	cl      *kgo.Client // consumes the outbox and produces dispatches
-	adm     *kadm.Client
+	log     Log
 	commits *committer
 	cancel  context.CancelCauseFunc // ends Run
 
@@ -133,18 +132,21 @@ func NewCoordinator(cfg Config) (*Coordinator, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Short waits: a partition that resumes joins its broker's next fetch.
-	cl, err := broker.NewClient(cfg.Broker, kgo.FetchMaxWait(500*time.Millisecond))
-	if err != nil {
-		return nil, err
+	if cfg.Log == nil {
+		// Short waits: a partition that resumes joins its broker's next fetch.
+		cl, err := broker.NewClient(cfg.Broker, kgo.FetchMaxWait(500*time.Millisecond))
+		if err != nil {
+			return nil, err
+		}
+		cfg.Log = newBrokerLog(cl)
 	}
 	c := &Coordinator{
-		cfg: cfg, metrics: m, cl: cl, adm: kadm.NewClient(cl),
+		cfg: cfg, metrics: m, log: cfg.Log,
 		partitions: make(map[int32]*partition),
 		unready:    make(map[int32]error),
 		stopped:    make(map[int32]error),
 	}
-	c.commits = newCommitter(c.adm, cfg)
+	c.commits = newCommitter(c.log, cfg)
 	for _, p := range cfg.Partitions {
 		c.unready[p] = errors.New("its position has not been read yet")
 	}
@@ -157,7 +159,7 @@ func NewCoordinator(cfg Config) (*Coordinator, error) {
 // more than the store has, and a new coordinator begins where the store's rows
 // are complete.
 func (c *Coordinator) Run(ctx context.Context) error {
-	defer c.cl.Close()
+	defer c.log.Close()
 	ctx, c.cancel = context.WithCancelCause(ctx)
 	defer c.cancel(nil)
 	var commits sync.WaitGroup
@@ -224,7 +226,7 @@ func (c *Coordinator) Positions() map[int32]int64 {
 // poll hands fetched records to their partitions until ctx ends.
 func (c *Coordinator) poll(ctx context.Context) {
 	for ctx.Err() == nil {
-		fetches := c.cl.PollFetches(ctx)
+		fetches := c.log.PollFetches(ctx)
 		fetches.EachPartition(func(f kgo.FetchTopicPartition) {
 			c.mu.Lock()
 			p := c.partitions[f.Partition]
@@ -248,7 +250,7 @@ func (c *Coordinator) stop(p *partition, err error) {
 	if !first {
 		return
 	}
-	c.cl.RemoveConsumePartitions(map[string][]int32{c.cfg.Topics.Outbox: {p.number}})
+	c.log.RemoveConsumePartitions(map[string][]int32{c.cfg.Topics.Outbox: {p.number}})
 	p.metrics.stopped.Set(1)
 	c.cfg.Logger.Error("ALERT: outbox partition stopped; find out what happened to its records, then restart from a position of your choice",
 		"partition", p.number, "position", p.position.Load(), "err", err)

@@ -231,7 +231,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 	c, err := NewCoordinator(good)
 	require.NoError(t, err)
-	c.cl.Close()
+	c.log.Close()
 }
 
 // A record of a newer writer is handed over only when everything of an older one

@@ -17,7 +17,7 @@ func TestAFirstStartIsNoNewsOfEveryPartition(t *testing.T) {
 	c := &Coordinator{}
 	c.cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
 	for number := range int32(64) {
-		p := &partition{c: c, number: number}
+		p := &partition{c: c, number: number, marks: newMarks(records.CommitEpochs{})}
 		p.marker(records.CommitEpoch(1), 0)
 		require.True(t, p.marks.dirty)
 	}

@@ -17,7 +17,7 @@ func (c *Coordinator) measureLag(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		ends, err := c.adm.ListEndOffsets(ctx, c.cfg.Topics.Outbox)
+		ends, err := c.log.ListEndOffsets(ctx, c.cfg.Topics.Outbox)
 		if err != nil && len(ends) == 0 {
 			continue // readiness and the waiting partitions tell
 		}

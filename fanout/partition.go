@@ -42,7 +42,7 @@ func newPartition(c *Coordinator, number int32, position int64, epochs records.C
 	p := &partition{
 		c: c, number: number, metrics: c.metrics.of(number),
 		fences: fencing.NewMemory(c.cfg.FenceRows),
-		marks:  marks{epochs: epochs, kept: -1},
+		marks:  newMarks(epochs),
 		next:   position,
 		wake:   make(chan struct{}, 1),
 	}
@@ -76,7 +76,7 @@ func (p *partition) deliver(ctx context.Context, f kgo.FetchPartition) {
 	p.end = max(p.end, f.HighWatermark)
 	if len(p.queue) >= p.c.cfg.QueueRecords && !p.paused {
 		p.paused = true
-		p.c.cl.PauseFetchPartitions(map[string][]int32{p.c.cfg.Topics.Outbox: {p.number}})
+		p.c.log.PauseFetchPartitions(map[string][]int32{p.c.cfg.Topics.Outbox: {p.number}})
 	}
 	select {
 	case p.wake <- struct{}{}:
@@ -98,7 +98,7 @@ func (p *partition) failed(ctx context.Context, err error) {
 		p.mu.Lock()
 		next := p.next
 		p.mu.Unlock()
-		start, end, boundsErr := broker.Bounds(ctx, p.c.cl, p.c.cfg.Topics.Outbox, p.number)
+		start, end, boundsErr := p.c.log.Bounds(ctx, p.c.cfg.Topics.Outbox, p.number)
 		if boundsErr != nil {
 			start, end = -1, -1
 		}
@@ -125,7 +125,7 @@ func (p *partition) take(ctx context.Context) []*kgo.Record {
 			}
 			if p.paused && len(p.queue) <= p.c.cfg.QueueRecords/2 {
 				p.paused = false
-				p.c.cl.ResumeFetchPartitions(map[string][]int32{p.c.cfg.Topics.Outbox: {p.number}})
+				p.c.log.ResumeFetchPartitions(map[string][]int32{p.c.cfg.Topics.Outbox: {p.number}})
 			}
 			p.mu.Unlock()
 			return batch

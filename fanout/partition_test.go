@@ -28,7 +28,7 @@ func TestNothingIsTakenAfterABreak(t *testing.T) {
 			h := newHarness(t, startEmbedded(t).Addrs())
 			c, err := NewCoordinator(h.config())
 			require.NoError(t, err)
-			defer c.cl.Close()
+			defer c.log.Close()
 			p := newPartition(c, 0, 7, records.CommitEpochs{})
 			p.deliver(t.Context(), broken)
 			p.deliver(t.Context(), fetched(11, 12))

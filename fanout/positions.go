@@ -72,7 +72,7 @@ func (c *Coordinator) verify(ctx context.Context, pending []int32, workers *sync
 		c.mu.Unlock()
 		p.metrics.lag.Set(float64(end - position))
 		workers.Go(func() { p.run(ctx) })
-		c.cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {number: kgo.NoResetOffset().At(position)}})
+		c.log.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {number: kgo.NoResetOffset().At(position)}})
 	}
 }
 
@@ -98,7 +98,7 @@ func (c *Coordinator) readPositions(ctx context.Context, topic string) (*positio
 	for _, list := range []struct {
 		dst *kadm.ListedOffsets
 		ask func(context.Context, ...string) (kadm.ListedOffsets, error)
-	}{{&ps.starts, c.adm.ListStartOffsets}, {&ps.ends, c.adm.ListEndOffsets}} {
+	}{{&ps.starts, c.log.ListStartOffsets}, {&ps.ends, c.log.ListEndOffsets}} {
 		listed, err := list.ask(ctx, topic)
 		// Some brokers may be down while others serve their partitions.
 		var shards *kadm.ShardErrors
@@ -108,7 +108,7 @@ func (c *Coordinator) readPositions(ctx context.Context, topic string) (*positio
 		*list.dst, ps.partial = listed, errors.Join(ps.partial, err)
 	}
 	var err error
-	ps.committed, err = c.adm.FetchOffsetsForTopics(ctx, ConsumerGroup, topic)
+	ps.committed, err = c.log.FetchOffsetsForTopics(ctx, ConsumerGroup, topic)
 	if errors.Is(err, kerr.GroupIDNotFound) {
 		err = nil // nothing was ever committed; not every broker answers with empty offsets
 	}
