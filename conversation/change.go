@@ -37,11 +37,19 @@ func (s *Service) change(ctx context.Context, r MembershipRequest, kind logv1.Me
 	}
 	c := mailbox.Conversation(r.Group)
 	key := r.key(kind)
+	var before, after head
 	row, duplicate, err := s.run(ctx, c, key, func(st *state) (*plan, error) {
-		return s.planChange(ctx, st, &r, kind, key)
+		p, err := s.planChange(ctx, st, &r, kind, key)
+		if err == nil && p.unchanged == nil {
+			before, after = st.head, p.next
+		}
+		return p, err
 	})
 	if err != nil {
 		return MembershipResult{}, err
+	}
+	if !duplicate {
+		s.propose(r.Group, &before, &after)
 	}
 	r.progress(StagePublish, len(r.Users))
 	return MembershipResult{
@@ -66,6 +74,9 @@ func (s *Service) planChange(ctx context.Context, st *state, r *MembershipReques
 	case !next.exists():
 		next.kind = logv1.ConversationKind_CONVERSATION_KIND_GROUP
 		next.generation = 1
+	}
+	if err := s.admit(st); err != nil {
+		return nil, err
 	}
 	if _, err := fence(&st.head, r.FencingEpoch); err != nil {
 		return nil, err

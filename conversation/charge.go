@@ -37,7 +37,7 @@ func (b *bill) settle() {
 // remembered of the conversation, which another process may have moved on with
 // this very message.
 func (s *Service) charge(ctx context.Context, st **state, b *bill, p *plan, remembered bool) (again bool, err error) {
-	if s.cfg.Quota == nil || b.receipt != nil {
+	if s.cfg.Quota == nil || b.receipt != nil || p.cost == 0 {
 		return false, nil
 	}
 	c := (*st).conversation

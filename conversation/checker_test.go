@@ -56,7 +56,9 @@ func (k *checker) conversation(c mailbox.Conversation) {
 	k.last = 0
 	var at int64
 	var fencing, version uint64
+	generation := uint64(1)
 	members := map[string]uint32{}
+	joined := map[string]uint64{}
 	var highWater uint32
 	seen := map[uint64]*logv1.OutboxRecord{}
 	g := mailbox.Group(c)
@@ -79,6 +81,13 @@ func (k *checker) conversation(c mailbox.Conversation) {
 		if m := r.GetMembershipChange(); m != nil {
 			version++
 			require.Equal(t, version, m.GetMembershipVersion())
+			renumbering := m.GetKind() == logv1.MembershipKind_MEMBERSHIP_KIND_RENUMBER
+			if renumbering {
+				generation, highWater = generation+1, 0
+				require.Empty(t, r.GetEvents())
+				members = map[string]uint32{}
+			}
+			require.Equal(t, generation, m.GetGeneration())
 			changes := m.GetChanges()
 			if m.GetBlob() != "" {
 				b, err := k.d.blobs.Get(context.Background(), m.GetBlob(), mailbox.Digest(m.GetBlobDigest()), 1<<30)
@@ -94,13 +103,22 @@ func (k *checker) conversation(c mailbox.Conversation) {
 					delete(members, ch.GetUserId())
 					continue
 				}
-				require.Equal(t, k.last, ch.GetJoinSeq())
+				if renumbering {
+					require.Contains(t, before, ch.GetUserId())
+					require.Equal(t, joined[ch.GetUserId()], ch.GetJoinSeq(), "a member keeps its join seq")
+				} else {
+					require.Equal(t, k.last, ch.GetJoinSeq())
+					joined[ch.GetUserId()] = k.last
+				}
 				require.NotContains(t, members, ch.GetUserId())
 				require.Equal(t, highWater, ch.GetSlot(), "slots go up by one")
 				highWater++
 				members[ch.GetUserId()] = ch.GetSlot()
 			}
-			v := mailbox.GroupVersion{Group: g, Generation: 1, Version: version}
+			if renumbering {
+				require.Len(t, members, len(before), "a renumbering loses and adds nobody")
+			}
+			v := mailbox.GroupVersion{Group: g, Generation: generation, Version: version}
 			require.Equal(t, members, k.d.members(t, k.cache, v, mailbox.Digest(m.GetManifestDigest())), "version %d", version)
 		}
 		if a := r.GetGroup(); a != nil {
@@ -109,6 +127,7 @@ func (k *checker) conversation(c mailbox.Conversation) {
 				want, wantVersion = before, version-1 // a leave
 			}
 			require.Equal(t, wantVersion, a.GetMembershipVersion())
+			require.Equal(t, generation, a.GetGeneration(), "a version of an earlier generation is void")
 			require.Len(t, want, int(a.GetMemberCount()))
 			v := mailbox.GroupVersion{Group: g, Generation: a.GetGeneration(), Version: a.GetMembershipVersion()}
 			require.Equal(t, want, k.d.members(t, k.cache, v, mailbox.Digest(a.GetManifestDigest())))

@@ -40,6 +40,9 @@ func (s *Service) planCommit(st *state, r *CommitRequest) (*plan, error) {
 	if next.exists() && next.kind != r.Kind {
 		return nil, fmt.Errorf("%w: conversation %q is a %s", ErrKindMismatch, c.ID, kindName(next.kind))
 	}
+	if err := s.admit(st); err != nil {
+		return nil, err
+	}
 	rec := &logv1.OutboxRecord{Events: r.Events, Body: r.Body}
 	if len(rec.Events) == 0 {
 		rec.Events = messageToAll
@@ -79,7 +82,7 @@ func (s *Service) seal(st *state, next head, rec *logv1.OutboxRecord, k messageK
 	if next.fencingEpoch, err = fence(&st.head, fencingEpoch); err != nil {
 		return nil, err
 	}
-	next.seq = st.head.seq + 1
+	next.seq, next.renumbering = st.head.seq+1, nil
 	next.committedAt = s.stamp(c, &st.head)
 	if messageID == "" {
 		messageID = deriveMessageID(c, next.seq)

@@ -43,6 +43,34 @@ func changeRequest(op string, r MembershipRequest) request {
 	}}
 }
 
+// renumberRequest closes a group and renumbers it, and begins again when it was
+// opened meanwhile.
+func renumberRequest(g, token string) request {
+	r := RenumberRequest{Group: mailbox.Group{Tenant: "acme", ID: g}, Token: token, Force: true}
+	return request{mailbox.Conversation(r.Group), renumberSender, token, func(ctx context.Context, s *Service) (answer, error) {
+		for {
+			_, done, err := s.CloseForRenumbering(ctx, r)
+			if err != nil {
+				return answer{}, err
+			}
+			if done == nil {
+				got, err := s.RenumberGroup(ctx, r)
+				if errors.Is(err, ErrRenumberingLost) {
+					continue
+				}
+				if err != nil {
+					return answer{}, err
+				}
+				done = &got
+			}
+			return answer{change: MembershipResult{
+				Generation: done.Generation, Version: done.Version, ConversationSeq: done.ConversationSeq,
+				CommittedAt: done.CommittedAt, MemberCount: done.MemberCount,
+			}}, nil
+		}
+	}}
+}
+
 // script passes through every kind of step.
 func script() []request {
 	return []request{
@@ -60,32 +88,36 @@ func script() []request {
 // dying before or after it, with and without losing what was not synced, and
 // losing the call or its answer. The client repeats what failed. In the end all
 // is as if nothing had happened, and the second answers are the first.
-func TestEveryStepCanFail(t *testing.T) {
+func TestEveryStepCanFail(t *testing.T) { everyStepFails(t, script(), 6, 35) }
+
+// everyStepFails carries out a script of so many records, which makes more than
+// some calls, once for every call and fault.
+func everyStepFails(t *testing.T, script []request, records uint64, more int) {
 	var calls int
 	{
 		d := newPowered(t, t.Context())
 		p := startProcess(t, d.deployment, nil)
-		for _, r := range script() {
+		for _, r := range script {
 			_, err := r.do(t.Context(), p.serve)
 			require.NoError(t, err)
 		}
 		calls = p.calls
 		d.close()
 	}
-	require.Greater(t, calls, 35)
+	require.Greater(t, calls, more)
 	for call := 1; call <= calls; call++ {
 		for what := crashBefore; what < faultCount; what++ {
 			for _, power := range []bool{false, true} {
 				if power && what != crashBefore && what != crashAfter {
 					continue
 				}
-				failStep(t, call, what, power, call%2 == 0)
+				failStep(t, script, records, call, what, power, call%2 == 0)
 			}
 		}
 	}
 }
 
-func failStep(t *testing.T, call int, what fault, power, sweep bool) {
+func failStep(t *testing.T, script []request, records uint64, call int, what fault, power, sweep bool) {
 	d := newPowered(t, t.Context())
 	defer d.close()
 	at := ""
@@ -96,8 +128,8 @@ func failStep(t *testing.T, call int, what fault, power, sweep bool) {
 		}
 		return noFault
 	})
-	answers := make([]answer, len(script()))
-	for i, r := range script() {
+	answers := make([]answer, len(script))
+	for i, r := range script {
 		for attempt := 0; ; attempt++ {
 			name := fmt.Sprintf("call %d (%s): %s, power loss %v: request %d", call, at, faultNames[what], power, i)
 			require.Less(t, attempt, 3, name)
@@ -123,14 +155,14 @@ func failStep(t *testing.T, call int, what fault, power, sweep bool) {
 	d.fail(t, vfs.CrashCloneCfg{})
 	p = startProcess(t, d.deployment, nil)
 	require.NoError(t, p.serve.Sweep(t.Context()))
-	for i, r := range script() {
+	for i, r := range script {
 		got, err := r.do(t.Context(), p.serve)
 		require.NoError(t, err)
 		require.Equal(t, answers[i], got, "call %d (%s): %s: request %d answers something else", call, at, faultNames[what], i)
 	}
 	k := newChecker(t, d.deployment)
 	k.conversation(mailbox.Conversation{Tenant: "acme", ID: "g"})
-	require.Equal(t, uint64(6), k.last, "call %d (%s): %s", call, at, faultNames[what])
+	require.Equal(t, records, k.last, "call %d (%s): %s", call, at, faultNames[what])
 	pending := 0
 	require.NoError(t, d.store.PendingHeads(t.Context(), func(mailbox.Conversation) bool { pending++; return true }))
 	require.Zero(t, pending)

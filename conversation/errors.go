@@ -24,6 +24,8 @@ var (
 	ErrGroupEmpty = errors.New("group has no members; join or import some first")
 	// ErrTooManyMembers: the group would grow over the limit.
 	ErrTooManyMembers = errors.New("group would have too many members")
+	// ErrRenumberingNotDue: the group's slots do not run far ahead of its members.
+	ErrRenumberingNotDue = errors.New("renumbering is not due; force it to do it all the same")
 	// ErrStaleFencingEpoch: a writer with a newer fencing epoch has taken the
 	// conversation over.
 	ErrStaleFencingEpoch = errors.New("stale fencing epoch")
@@ -34,6 +36,12 @@ var (
 var (
 	// ErrConflict: other processes moved the head at every attempt.
 	ErrConflict = errors.New("too many writers on the conversation; try again with the same client_message_id")
+	// ErrGroupRenumbering: the group is closed to writes while it gets a new
+	// generation; nothing was done. A RenumberingError says when to try again.
+	ErrGroupRenumbering = errors.New("group is being renumbered; try again in a moment")
+	// ErrRenumberingLost: the group is not closed by this renumbering any more: its
+	// time was over, or the store has lost the closing. Close it again.
+	ErrRenumberingLost = errors.New("the group was opened again before it was renumbered")
 	// ErrNotPublished: the record is in the head but the outbox has not
 	// acknowledged it. It is not lost: the next request on the conversation or
 	// the sweeper produces it.

@@ -65,6 +65,17 @@ func (s *Service) rebuild(ctx context.Context, st *state, rec *logv1.OutboxRecor
 	if err != nil {
 		return nil, 0, err
 	}
+	if m.GetKind() == logv1.MembershipKind_MEMBERSHIP_KIND_RENUMBER {
+		id := mailbox.GroupVersion{
+			Group:      mailbox.Group{Tenant: rec.GetTenantId(), ID: m.GetGroupId()},
+			Generation: m.GetGeneration(), Version: m.GetMembershipVersion(),
+		}
+		next, err := membership.ApplyRenumbering(id, rec.GetConversationSeq(), changes, s.cfg.ShardCount)
+		if err != nil {
+			return nil, 0, err
+		}
+		return s.rebuilt(st, m, next, len(changes))
+	}
 	users := make([]string, len(changes))
 	for i, ch := range changes {
 		users[i] = ch.User
@@ -83,12 +94,18 @@ func (s *Service) rebuild(ctx context.Context, st *state, rec *logv1.OutboxRecor
 	if err != nil {
 		return nil, 0, err
 	}
-	if d := next.Version.Digest(); string(d[:]) != string(m.GetManifestDigest()) {
+	return s.rebuilt(st, m, next, len(changes))
+}
+
+// rebuilt checks a version against its record and keeps it.
+func (s *Service) rebuilt(st *state, m *logv1.MembershipChange, next *membership.Next, changed int) (*membership.Next, int, error) {
+	v := next.Version
+	if d := v.Digest(); string(d[:]) != string(m.GetManifestDigest()) {
 		return nil, 0, fmt.Errorf("%w: version %d of group %q/%q comes out with the digest %s, its record says %x",
-			mailbox.ErrCorrupt, m.GetMembershipVersion(), g.Tenant, g.ID, d, m.GetManifestDigest())
+			mailbox.ErrCorrupt, v.GroupVersion.Version, v.Tenant, v.ID, d, m.GetManifestDigest())
 	}
 	st.keepVersion(next)
-	return next, len(changes), nil
+	return next, changed, nil
 }
 
 // clear removes the pending record from the head. It need not be durable at
@@ -102,7 +119,8 @@ func (s *Service) clear(ctx context.Context, st *state) error {
 		return err
 	}
 	for range clearAttempts {
-		err = s.cfg.Heads.CompareAndSetHead(ctx, c, st.revision, b, false)
+		// One that is closed stays in the sweeper's list.
+		err = s.cfg.Heads.CompareAndSetHead(ctx, c, st.revision, b, cleared.renumbering != nil)
 		if err == nil {
 			st.head, st.revision = cleared, st.revision+1
 			return nil

@@ -36,6 +36,7 @@ type deployment struct {
 	blobs  *blobs.Bucket
 	outbox *outbox
 	limits Limits
+	now    func() time.Time // nil: time.Now
 }
 
 func openStore(t require.TestingT, fs vfs.FS) mailbox.Store {
@@ -57,7 +58,7 @@ func newDeployment(tb testing.TB) *deployment {
 }
 
 func (d *deployment) config() Config {
-	return Config{Heads: d.store, Members: d.store, Blobs: d.blobs, Publisher: d.outbox, State: d.store, Outbox: d.outbox, ShardCount: testShards, OutboxPartitions: testPartitions, Limits: d.limits, Logger: slog.New(slog.DiscardHandler)}
+	return Config{Heads: d.store, Members: d.store, Blobs: d.blobs, Publisher: d.outbox, State: d.store, Outbox: d.outbox, ShardCount: testShards, OutboxPartitions: testPartitions, Limits: d.limits, Now: d.now, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func (d *deployment) service(t require.TestingT) *Service {

@@ -7,6 +7,7 @@ import (
 
 	logv1 "github.com/laneway/laneway/api/laneway/log/v1"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/membership"
 )
 
 // Group returns a group's current state, or ErrGroupUnknown.
@@ -34,6 +35,8 @@ func (s *Service) Group(ctx context.Context, g mailbox.Group) (info GroupInfo, e
 		SlotHighWater:   h.slotHighWater,
 		TargetShards:    h.shards,
 		ManifestDigest:  h.digest,
+		RenumberingDue:  membership.RenumberingDue(h.slotHighWater, h.members),
+		Closing:         h.closing(),
 	}, nil
 }
 

@@ -31,6 +31,9 @@ type head struct {
 
 	pending []byte                    // an encoded OutboxRecord
 	row     *statev1.CommittedMessage // what is written for it
+
+	renumbering *statev1.Renumbering // nil: the group takes writes
+	starts      []uint64             // conversation_seq of each generation after the first
 }
 
 func (h *head) exists() bool { return h.seq > 0 }
@@ -52,6 +55,8 @@ func (h *head) encode(c mailbox.Conversation) ([]byte, error) {
 		TargetShards:      h.shards,
 		Pending:           h.pending,
 		PendingCommitted:  h.row,
+		Renumbering:       h.renumbering,
+		GenerationStarts:  h.starts,
 	}
 	if h.kind == logv1.ConversationKind_CONVERSATION_KIND_GROUP {
 		p.GroupId = c.ID
@@ -88,6 +93,8 @@ func decodeHead(c mailbox.Conversation, b []byte) (head, error) {
 		shards:        p.GetTargetShards(),
 		pending:       p.GetPending(),
 		row:           p.GetPendingCommitted(),
+		renumbering:   p.GetRenumbering(),
+		starts:        p.GetGenerationStarts(),
 	}
 	if h.seq == 0 || h.fencingEpoch == 0 {
 		return bad("conversation_seq %d, fencing_epoch %d: both start at 1", h.seq, h.fencingEpoch)
@@ -97,6 +104,9 @@ func decodeHead(c mailbox.Conversation, b []byte) (head, error) {
 	case logv1.ConversationKind_CONVERSATION_KIND_GROUP:
 		if p.GetGroupId() != c.ID || len(p.GetManifestDigest()) != len(h.digest) || h.generation == 0 || h.version == 0 {
 			return bad("its membership part is incomplete")
+		}
+		if uint64(len(h.starts)) != h.generation-1 {
+			return bad("%d generations have begun, it is in generation %d", len(h.starts)+1, h.generation)
 		}
 		h.digest = mailbox.Digest(p.GetManifestDigest())
 	default:

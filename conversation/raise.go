@@ -98,6 +98,7 @@ func (s *Service) follow(ctx context.Context, st *state, h *head, rec *logv1.Out
 			ErrTailLost, c.Tenant, c.ID, h.seq, rec.GetConversationSeq())
 	}
 	next := *h
+	next.renumbering = nil // a group with a later record was open
 	next.kind = rec.GetConversationKind()
 	next.seq, next.committedAt, next.fencingEpoch = rec.GetConversationSeq(), rec.GetCommittedAtMs(), rec.GetFencingEpoch()
 	row := &statev1.CommittedMessage{
@@ -113,7 +114,11 @@ func (s *Service) follow(ctx context.Context, st *state, h *head, rec *logv1.Out
 			return head{}, nil, err
 		}
 		v := version.Version
-		next.take(v)
+		if m.GetKind() == logv1.MembershipKind_MEMBERSHIP_KIND_RENUMBER {
+			next.renumber(v)
+		} else {
+			next.take(v)
+		}
 		row.Generation, row.MembershipVersion, row.MemberCount, row.Changed = v.Generation, v.Version, v.MemberCount, uint32(changed)
 	case rec.GetGroup() != nil:
 		if g := rec.GetGroup(); g.GetGeneration() != h.generation || g.GetMembershipVersion() != h.version || string(g.GetManifestDigest()) != string(h.digest[:]) {

@@ -90,6 +90,10 @@ type GroupInfo struct {
 	SlotHighWater   uint32
 	TargetShards    []uint32
 	ManifestDigest  mailbox.Digest
+	// RenumberingDue: the slots run far ahead of the members.
+	RenumberingDue bool
+	// Closing is set while the group is closed to writes.
+	Closing *Closing
 }
 
 // Limits bounds requests and memory; zero values take the defaults.

@@ -35,10 +35,13 @@ type Config struct {
 	// loses nothing.
 	State  CommitStore
 	Outbox Outbox
-	Quota  Quota            // nil: there is none
-	Now    func() time.Time // nil: time.Now
-	Logger *slog.Logger     // nil: slog.Default
-	Limits Limits
+	Quota  Quota // nil: there is none
+	// RenumberingDue, if set, is called when a change brings a group to where it
+	// should be renumbered.
+	RenumberingDue func()
+	Now            func() time.Time // nil: time.Now
+	Logger         *slog.Logger     // nil: slog.Default
+	Limits         Limits
 }
 
 const (

@@ -28,7 +28,7 @@ func TestSimulation(t *testing.T) {
 	eachSeed(t, func(t *testing.T, seed uint64) {
 		d := newPowered(t, t.Context())
 		defer d.close()
-		s := &simulation{t: t, d: d.deployment, rng: seeded(seed), ledger: map[clientMessage]answer{}}
+		s := newSimulation(t, d.deployment, seed)
 		s.disaster = func() { s.cutPower(d) }
 		s.run()
 	})
@@ -41,7 +41,8 @@ func TestSimulationOverLostTails(t *testing.T) {
 	eachSeed(t, func(t *testing.T, seed uint64) {
 		d := newLossy(t, t.Context())
 		defer d.close()
-		s := &simulation{t: t, d: d.deployment, lossy: d, rng: seeded(seed), ledger: map[clientMessage]answer{}}
+		s := newSimulation(t, d.deployment, seed)
+		s.lossy = d
 		s.disaster = func() { s.loseTail(d) }
 		s.run()
 	})
@@ -81,8 +82,19 @@ type simulation struct {
 	processes [simProcesses]*process
 	failures  int
 
+	// clock jumps with every request, so that the time of a group that is closed and
+	// left so goes by.
+	clock clock
+
 	ledger   map[clientMessage]answer // the first answer to each request
 	answered []request
+}
+
+func newSimulation(t *testing.T, d *deployment, seed uint64) *simulation {
+	s := &simulation{t: t, d: d, rng: seeded(seed), ledger: map[clientMessage]answer{}}
+	s.clock.set(time.Now())
+	d.now = s.clock.Now
+	return s
 }
 
 type clientMessage struct {
@@ -185,7 +197,9 @@ func (s *simulation) draw(sender, id string) request {
 	g := fmt.Sprintf("g%d", s.intn(2))
 	m := change(g, id, users...)
 	m.Actor = sender
-	switch s.intn(8) {
+	switch s.intn(9) {
+	case 8:
+		return renumberRequest(g, sender+"-"+id)
 	case 0:
 		return commitRequest(message("c", sender, id, users...))
 	case 1, 2:
@@ -209,6 +223,7 @@ func (s *simulation) attempt(r request) bool {
 	s.world.RLock()
 	defer s.world.RUnlock()
 	i := s.intn(simProcesses)
+	s.clock.set(s.clock.Now().Add(time.Duration(s.intn(3000)) * time.Millisecond))
 	s.mu.Lock()
 	p := s.processes[i]
 	if p.crashed() || errors.Is(p.serve.Closed(), mailbox.ErrStoreRestarted) {
@@ -257,7 +272,7 @@ func (s *simulation) attempt(r request) bool {
 
 // passes reports whether an error is of the kind that the simulation makes.
 func passes(err error) bool {
-	for _, e := range []error{errCrashed, errLost, mailbox.ErrOutcomeUnknown, ErrConflict, mailbox.ErrStoreRestarted, ErrRecovering} {
+	for _, e := range []error{ErrGroupRenumbering, errCrashed, errLost, mailbox.ErrOutcomeUnknown, ErrConflict, mailbox.ErrStoreRestarted, ErrRecovering} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -34,7 +34,7 @@ func (st *state) forget() { st.known = false }
 
 // keepVersion remembers the version that the head now names.
 func (st *state) keepVersion(n *membership.Next) {
-	if st.bitmaps == nil {
+	if st.bitmaps == nil || st.version == nil || st.version.Generation != n.Version.Generation {
 		st.bitmaps = make(map[mailbox.Shard]*membership.Bitmap)
 	}
 	st.version = n.Version

@@ -62,6 +62,12 @@ func (s *Service) sweepOne(ctx context.Context, c mailbox.Conversation) error {
 		return err
 	}
 	if st.head.pending == nil {
+		if r := st.head.renumbering; r != nil && !st.head.closed(s.cfg.Now()) {
+			s.cfg.Logger.Warn("a renumbering has not come to an end in its time; the group takes writes again",
+				"tenant", c.Tenant, "group", c.ID, "token", r.GetToken())
+			_, err := s.reopen(ctx, st)
+			return err
+		}
 		return nil
 	}
 	return s.finish(ctx, st, nil)

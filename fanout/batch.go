@@ -227,8 +227,15 @@ func (p *partition) prove(ctx context.Context, items []item) error {
 		_, err := p.c.cfg.Snapshots.Get(ctx, v, membership.Proof{
 			MemberCount:    g.GetMemberCount(),
 			TargetShards:   g.GetTargetShards(),
-			ManifestDigest: mailbox.Digest(g.GetManifestDigest()),
+			ManifestDigest: mailbox.Digest(g.GetManifestDigest()), ConversationSeq: items[i].record.GetConversationSeq(),
 		})
+		if errors.Is(err, membership.ErrMembershipVersionVoided) {
+			// Only a writer of another kind than the commit service gets here.
+			if err := p.quarantine(ctx, &items[i], records.NewError(records.VersionVoided, err, "%v", err)); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("outbox offset %d: %w", items[i].source.Offset, err)
 		}

@@ -18,11 +18,14 @@ type Source struct {
 
 // Plan returns the dispatches of a validated outbox record (see
 // records.DecodeOutbox): for each part, in order, one per target shard,
-// ascending. A group without members gives none. The only error is a
+// ascending. A group without members gives none, and so does a renumbering. The only error is a
 // records.Error for a record whose dispatches would be too large.
 //
 // The dispatches share their users, group and events.
 func Plan(rec *logv1.OutboxRecord, source Source, shards int) ([]*records.Dispatch, error) {
+	if records.IsRenumbering(rec) {
+		return nil, nil
+	}
 	targets := targetShards(rec, shards)
 	if len(targets) == 0 {
 		return nil, nil

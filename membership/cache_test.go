@@ -47,9 +47,9 @@ func TestProofIsComparedEveryTime(t *testing.T) {
 	_, err := s.Get(t.Context(), v.GroupVersion, proofOf(v))
 	require.NoError(t, err)
 	for name, p := range map[string]Proof{
-		"members": {99, v.TargetShards(), v.Digest()},
-		"shards":  {100, v.TargetShards()[1:], v.Digest()},
-		"digest":  {100, v.TargetShards(), mailbox.Digest{1}},
+		"members": {MemberCount: 99, TargetShards: v.TargetShards(), ManifestDigest: v.Digest()},
+		"shards":  {MemberCount: 100, TargetShards: v.TargetShards()[1:], ManifestDigest: v.Digest()},
+		"digest":  {MemberCount: 100, TargetShards: v.TargetShards(), ManifestDigest: mailbox.Digest{1}},
 	} {
 		snap, err := s.Get(t.Context(), v.GroupVersion, p)
 		require.ErrorIs(t, err, ErrMembershipSnapshotUnavailable, name)

@@ -149,6 +149,12 @@ func Apply(b Base, version, conversationSeq uint64, changes []SlotChange) (*Next
 }
 
 func apply(b Base, version, conversationSeq uint64, changes []SlotChange, rowThreshold int) (*Next, error) {
+	return assemble(b, version, conversationSeq, changes, rowThreshold, false)
+}
+
+// assemble makes the version. carried: its joins are those of a generation
+// before, and keep their seq.
+func assemble(b Base, version, conversationSeq uint64, changes []SlotChange, rowThreshold int, carried bool) (*Next, error) {
 	id := mailbox.GroupVersion{Group: b.Group, Generation: b.Generation, Version: version}
 	name := "the change that makes " + versionName(id).String()
 	deltas := make(map[mailbox.Shard]*delta)
@@ -164,7 +170,7 @@ func apply(b Base, version, conversationSeq uint64, changes []SlotChange, rowThr
 			deltas[s] = d
 		}
 		switch {
-		case c.Seq != conversationSeq:
+		case c.Seq != conversationSeq && !carried:
 			return nil, corrupt(name, "slot %d carries conversation_seq %d instead of %d", c.Slot, c.Seq, conversationSeq)
 		case c.Leave && !bm.Has(c.Slot):
 			return nil, corrupt(name, "slot %d leaves but is no member", c.Slot)

@@ -11,6 +11,11 @@
 // is mailbox.ErrCorrupt naming the blob; what cannot be read right now is
 // [ErrMembershipSnapshotUnavailable].
 //
-// Planning ([Plan], [Apply]) is pure: the same change on the same version gives
-// the same bytes, whoever computes it. Design: docs/design/04-membership.md.
+// Planning ([Plan], [Apply], [PlanRenumbering], [ApplyRenumbering]) is pure: the
+// same change on the same version gives the same bytes, whoever computes it.
+//
+// A renumbering gives a group a new generation of slots. The generation is part
+// of every key and of every manifest, so that a bit is never read against
+// another generation's directory; what was frozen before stays as it is.
+// Design: docs/design/04-membership.md.
 package membership

@@ -14,6 +14,9 @@ var (
 	// ErrStaleBase: a user's slot is newer than the version the change was planned
 	// on; the head has moved and must be read again.
 	ErrStaleBase = errors.New("the group has changed since its version was read")
+	// ErrMembershipVersionVoided: the group was renumbered before the record's
+	// conversation_seq, so that the version's slots mean nobody in it any more.
+	ErrMembershipVersionVoided = errors.New("membership version is void: the group was renumbered before that conversation_seq")
 	// ErrSlotsExhausted: the generation has given out all 2^32 slots; the group
 	// must be renumbered.
 	ErrSlotsExhausted = errors.New("no slots left in this generation; renumber the group")

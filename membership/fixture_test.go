@@ -99,14 +99,21 @@ func (w *world) current() *Version {
 }
 
 func (w *world) base() Base {
-	return Base{Group: w.group, Generation: 1, Current: w.current(), Bitmaps: w.bitmaps, ShardCount: w.shards}
+	generation := uint64(1)
+	if v := w.current(); v != nil {
+		generation = v.Generation
+	}
+	return Base{Group: w.group, Generation: generation, Current: w.current(), Bitmaps: w.bitmaps, ShardCount: w.shards}
 }
 
 // change plans and writes a change and follows it in the model. It returns nil
 // when nothing changed.
-func (w *world) change(leave bool, users ...string) *Next {
+func (w *world) change(leave bool, users ...string) *Next { return w.changeIn(1, leave, users...) }
+
+// changeIn is the same in a generation.
+func (w *world) changeIn(generation uint64, leave bool, users ...string) *Next {
 	w.seq++
-	latest, err := w.rows.Store.LatestSlots(w.ctx, w.group, 1, users)
+	latest, err := w.rows.Store.LatestSlots(w.ctx, w.group, generation, users)
 	require.NoError(w.t, err)
 	changes, err := Plan(w.base(), leave, users, latest, w.seq)
 	require.NoError(w.t, err)

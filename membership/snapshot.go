@@ -24,6 +24,9 @@ type Proof struct {
 	MemberCount    uint32
 	TargetShards   []uint32 // ascending
 	ManifestDigest mailbox.Digest
+	// ConversationSeq of the record: a version is void from the renumbering after
+	// it on.
+	ConversationSeq uint64
 }
 
 // Snapshot is what a coordinator needs of a frozen version: no bitmap and no
@@ -50,6 +53,9 @@ type SnapshotStats struct {
 // that is used but not kept. Messages of a group whose membership does not
 // change cost no store reads. Safe for concurrent use.
 type Snapshots struct {
+	// Generations says which versions are void; nil: none is. Set it before use.
+	Generations Generations
+
 	rows         Rows
 	hits, misses atomic.Int64
 	flight       singleflight.Group
@@ -59,17 +65,22 @@ type Snapshots struct {
 	order   []mailbox.GroupVersion // oldest first, from head on
 	head    int
 	members int
+	starts  map[mailbox.Group][]uint64
 }
 
 // NewSnapshots returns an empty cache.
 func NewSnapshots(store mailbox.MembershipStore) *Snapshots {
-	return &Snapshots{rows: Rows{Store: store}, held: make(map[mailbox.GroupVersion]*Snapshot)}
+	return &Snapshots{rows: Rows{Store: store}, held: make(map[mailbox.GroupVersion]*Snapshot), starts: make(map[mailbox.Group][]uint64)}
 }
 
 // Get returns the version that a record froze. ErrMembershipSnapshotUnavailable
 // when it cannot be had just now or is not what the proof says;
-// mailbox.ErrCorrupt when its manifest is damaged.
+// mailbox.ErrCorrupt when its manifest is damaged; ErrMembershipVersionVoided when
+// the group was renumbered since.
 func (s *Snapshots) Get(ctx context.Context, v mailbox.GroupVersion, p Proof) (*Snapshot, error) {
+	if err := s.checkGeneration(ctx, v, p.ConversationSeq); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	snap, ok := s.held[v]
 	s.mu.Unlock()

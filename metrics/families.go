@@ -83,6 +83,6 @@ var allowed = map[string][]string{
 	"laneway_shadow_scans_total":       {"match", "missing", "extra", "differs", "covered", "expired", "failed", "skipped"},
 	"laneway_shadow_lost_writes_total": {"dropped", "refused", "undelivered"},
 	"laneway_quarantined_total": {
-		"UNDECODABLE", "UNKNOWN_VERSION", "INVALID", "TOO_LARGE", "DIGEST_CONFLICT", "CLOCK_AHEAD", "WRONG_SHARD", "UNKNOWN_AUDIENCE",
+		"UNDECODABLE", "UNKNOWN_VERSION", "INVALID", "TOO_LARGE", "DIGEST_CONFLICT", "CLOCK_AHEAD", "WRONG_SHARD", "UNKNOWN_AUDIENCE", "VERSION_VOIDED",
 	},
 }

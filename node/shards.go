@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/fanout"
 	"github.com/laneway/laneway/ingest"
 	"github.com/laneway/laneway/mailbox"
@@ -134,6 +135,9 @@ const leaseSlack = 20 * time.Millisecond
 func (n *Node) StartFanout() (err error) {
 	run := n.run
 	snapshots := membership.NewSnapshots(n.store)
+	snapshots.Generations = func(ctx context.Context, g mailbox.Group) ([]uint64, error) {
+		return conversation.GenerationStarts(ctx, n.store, g)
+	}
 	n.coord, err = fanout.NewCoordinator(fanout.Config{
 		Broker: n.clientConfig("fanout"), Topics: n.topics, Shards: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions,
 		Fences: n.store, Snapshots: snapshots, Quarantine: countedQuarantine{n.quarantine, n.metrics}, Registerer: n.metrics.Registry, Logger: n.log.With("part", "fanout"),

@@ -72,6 +72,7 @@ func TestPutScanRetry(t *testing.T) {
 
 func TestDigestConflictCannotBeRetried(t *testing.T) {
 	require.ErrorIs(t, Record{Reason: records.DigestConflict, Value: []byte("x")}.Retryable(), ErrNotRetryable)
+	require.ErrorIs(t, Record{Reason: records.VersionVoided, Value: []byte("x")}.Retryable(), ErrNotRetryable)
 	require.ErrorIs(t, Record{Reason: records.Invalid}.Retryable(), ErrNotRetryable)
 	require.NoError(t, Record{Reason: records.UnknownVersion, Value: []byte("x")}.Retryable())
 	_, err := (&Producer{}).Retry(t.Context(), Record{Reason: records.DigestConflict})

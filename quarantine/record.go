@@ -56,11 +56,13 @@ func errText(err error) string {
 }
 
 // Retryable returns nil when publishing the value again can help: a digest
-// conflict is one for ever.
+// conflict is one for ever, and a void version stays void.
 func (r Record) Retryable() error {
 	switch {
 	case r.Reason == records.DigestConflict:
 		return fmt.Errorf("%w: its dispatch_id belongs to another payload; send the message again under a new message_id", ErrNotRetryable)
+	case r.Reason == records.VersionVoided:
+		return fmt.Errorf("%w: its membership version stays void; send the message again", ErrNotRetryable)
 	case len(r.Value) == 0:
 		return fmt.Errorf("%w: it is empty", ErrNotRetryable)
 	case len(r.Value) >= MaxValueBytes:

@@ -19,11 +19,12 @@ const (
 	ClockAhead      Reason = "CLOCK_AHEAD"
 	WrongShard      Reason = "WRONG_SHARD"
 	UnknownAudience Reason = "UNKNOWN_AUDIENCE"
+	VersionVoided   Reason = "VERSION_VOIDED"
 )
 
 // Reasons lists every quarantine reason, for metrics that start at zero.
 func Reasons() []Reason {
-	return []Reason{Undecodable, UnknownVersion, Invalid, TooLarge, DigestConflict, ClockAhead, WrongShard, UnknownAudience}
+	return []Reason{Undecodable, UnknownVersion, Invalid, TooLarge, DigestConflict, ClockAhead, WrongShard, UnknownAudience, VersionVoided}
 }
 
 // Sentinels to match an [Error] of their reason with errors.Is.
@@ -36,6 +37,7 @@ var (
 	ErrClockAhead      = errors.New("record is dated in the future")
 	ErrWrongShard      = errors.New("record is on the wrong partition")
 	ErrUnknownAudience = errors.New("record names an audience that does not exist")
+	ErrVersionVoided   = errors.New("record names a membership version of before the group was renumbered")
 )
 
 var sentinels = map[Reason]error{
@@ -47,6 +49,7 @@ var sentinels = map[Reason]error{
 	ClockAhead:      ErrClockAhead,
 	WrongShard:      ErrWrongShard,
 	UnknownAudience: ErrUnknownAudience,
+	VersionVoided:   ErrVersionVoided,
 }
 
 // Error is a record that must go to quarantine.

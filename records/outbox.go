@@ -79,10 +79,32 @@ func CheckOutbox(r *logv1.OutboxRecord, shards int) error {
 	if err := checkAudience(r, shards); err != nil {
 		return err
 	}
-	if err := checkEvents(r.GetEvents()); err != nil {
+	if err := checkChange(r.GetMembershipChange()); err != nil {
 		return err
 	}
-	return checkChange(r.GetMembershipChange())
+	if IsRenumbering(r) {
+		return checkRenumbering(r)
+	}
+	return checkEvents(r.GetEvents())
+}
+
+// IsRenumbering reports whether a record is a renumbering, for which nothing is
+// dispatched.
+func IsRenumbering(r *logv1.OutboxRecord) bool {
+	return r.GetMembershipChange().GetKind() == logv1.MembershipKind_MEMBERSHIP_KIND_RENUMBER
+}
+
+func checkRenumbering(r *logv1.OutboxRecord) error {
+	c, g := r.GetMembershipChange(), r.GetGroup()
+	switch {
+	case len(r.GetEvents()) > 0:
+		return NewError(Invalid, nil, "a renumbering with %d events", len(r.GetEvents()))
+	case g == nil || g.GetGroupId() != c.GetGroupId() || g.GetGeneration() != c.GetGeneration() || g.GetMembershipVersion() != c.GetMembershipVersion():
+		return NewError(Invalid, nil, "a renumbering whose audience is not the version that it makes")
+	case c.GetGeneration() < 2:
+		return NewError(Invalid, nil, "a renumbering makes generation %d", c.GetGeneration())
+	}
+	return nil
 }
 
 func checkAudience(r *logv1.OutboxRecord, shards int) error {

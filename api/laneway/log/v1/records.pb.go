@@ -135,6 +135,8 @@ const (
 	MembershipKind_MEMBERSHIP_KIND_JOIN        MembershipKind = 1
 	MembershipKind_MEMBERSHIP_KIND_LEAVE       MembershipKind = 2
 	MembershipKind_MEMBERSHIP_KIND_IMPORT      MembershipKind = 3
+	// The members get new slots in a new generation; no user is told.
+	MembershipKind_MEMBERSHIP_KIND_RENUMBER MembershipKind = 4
 )
 
 // Enum value maps for MembershipKind.
@@ -144,12 +146,14 @@ var (
 		1: "MEMBERSHIP_KIND_JOIN",
 		2: "MEMBERSHIP_KIND_LEAVE",
 		3: "MEMBERSHIP_KIND_IMPORT",
+		4: "MEMBERSHIP_KIND_RENUMBER",
 	}
 	MembershipKind_value = map[string]int32{
 		"MEMBERSHIP_KIND_UNSPECIFIED": 0,
 		"MEMBERSHIP_KIND_JOIN":        1,
 		"MEMBERSHIP_KIND_LEAVE":       2,
 		"MEMBERSHIP_KIND_IMPORT":      3,
+		"MEMBERSHIP_KIND_RENUMBER":    4,
 	}
 )
 
@@ -570,8 +574,13 @@ type MembershipChange struct {
 	ManifestDigest    []byte                 `protobuf:"bytes,4,opt,name=manifest_digest,json=manifestDigest,proto3" json:"manifest_digest,omitempty"`
 	Changes           []*SlotChange          `protobuf:"bytes,5,rep,name=changes,proto3" json:"changes,omitempty"`
 	// A blob holding SlotChanges instead, with its blake3-256.
-	Blob          string `protobuf:"bytes,6,opt,name=blob,proto3" json:"blob,omitempty"`
-	BlobDigest    []byte `protobuf:"bytes,7,opt,name=blob_digest,json=blobDigest,proto3" json:"blob_digest,omitempty"`
+	Blob       string `protobuf:"bytes,6,opt,name=blob,proto3" json:"blob,omitempty"`
+	BlobDigest []byte `protobuf:"bytes,7,opt,name=blob_digest,json=blobDigest,proto3" json:"blob_digest,omitempty"`
+	// RENUMBER, else unspecified. Then the changes are all members in the order of
+	// their new slots, with the join_seq that they had; generation and
+	// membership_version are the new ones, and those before are void from this
+	// record's conversation_seq on (docs/design/04).
+	Kind          MembershipKind `protobuf:"varint,8,opt,name=kind,proto3,enum=laneway.log.v1.MembershipKind" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -655,6 +664,13 @@ func (x *MembershipChange) GetBlobDigest() []byte {
 	return nil
 }
 
+func (x *MembershipChange) GetKind() MembershipKind {
+	if x != nil {
+		return x.Kind
+	}
+	return MembershipKind_MEMBERSHIP_KIND_UNSPECIFIED
+}
+
 // OutboxRecord is one committed message with its event set.
 type OutboxRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -676,11 +692,11 @@ type OutboxRecord struct {
 	//	*OutboxRecord_Group
 	Audience isOutboxRecord_Audience `protobuf_oneof:"audience"`
 	// In delivery order; those of one type beyond the first go to further
-	// dispatches.
+	// dispatches. None, and nothing is dispatched, for a renumbering.
 	Events []*Event `protobuf:"bytes,13,rep,name=events,proto3" json:"events,omitempty"`
 	// The message body, for conversation history.
 	Body []byte `protobuf:"bytes,14,opt,name=body,proto3" json:"body,omitempty"`
-	// Set on the records of joins, leaves and imports.
+	// Set on the records of joins, leaves, imports and renumberings.
 	MembershipChange *MembershipChange `protobuf:"bytes,15,opt,name=membership_change,json=membershipChange,proto3" json:"membership_change,omitempty"`
 	// The commit epoch of Laneway's commit service, for a store that may lose its
 	// last writes; a writer of another kind leaves it 0 (docs/design/08, 8.4).
@@ -1329,7 +1345,8 @@ type QuarantinedRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SchemaVersion uint32                 `protobuf:"varint,1,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
 	// A stable reason: UNDECODABLE, UNKNOWN_VERSION, INVALID, TOO_LARGE,
-	// DIGEST_CONFLICT, CLOCK_AHEAD, WRONG_SHARD, UNKNOWN_AUDIENCE.
+	// DIGEST_CONFLICT, CLOCK_AHEAD, WRONG_SHARD, UNKNOWN_AUDIENCE,
+	// VERSION_VOIDED.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	Topic         string `protobuf:"bytes,4,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -1459,7 +1476,7 @@ const file_laneway_log_v1_records_proto_rawDesc = "" +
 	"\bjoin_seq\x18\x03 \x01(\x04R\ajoinSeq\x12\x1b\n" +
 	"\tleave_seq\x18\x04 \x01(\x04R\bleaveSeq\"C\n" +
 	"\vSlotChanges\x124\n" +
-	"\achanges\x18\x01 \x03(\v2\x1a.laneway.log.v1.SlotChangeR\achanges\"\x90\x02\n" +
+	"\achanges\x18\x01 \x03(\v2\x1a.laneway.log.v1.SlotChangeR\achanges\"\xc4\x02\n" +
 	"\x10MembershipChange\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\tR\agroupId\x12\x1e\n" +
 	"\n" +
@@ -1470,7 +1487,8 @@ const file_laneway_log_v1_records_proto_rawDesc = "" +
 	"\achanges\x18\x05 \x03(\v2\x1a.laneway.log.v1.SlotChangeR\achanges\x12\x12\n" +
 	"\x04blob\x18\x06 \x01(\tR\x04blob\x12\x1f\n" +
 	"\vblob_digest\x18\a \x01(\fR\n" +
-	"blobDigest\"\xff\x05\n" +
+	"blobDigest\x122\n" +
+	"\x04kind\x18\b \x01(\x0e2\x1e.laneway.log.v1.MembershipKindR\x04kind\"\xff\x05\n" +
 	"\fOutboxRecord\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12'\n" +
@@ -1556,12 +1574,13 @@ const file_laneway_log_v1_records_proto_rawDesc = "" +
 	"\x12EVENT_KIND_MESSAGE\x10\x01\x12\x16\n" +
 	"\x12EVENT_KIND_MENTION\x10\x02\x12\x19\n" +
 	"\x15EVENT_KIND_MEMBERSHIP\x10\x03\x12\x16\n" +
-	"\x12EVENT_KIND_CONTROL\x10\x04*\x82\x01\n" +
+	"\x12EVENT_KIND_CONTROL\x10\x04*\xa0\x01\n" +
 	"\x0eMembershipKind\x12\x1f\n" +
 	"\x1bMEMBERSHIP_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14MEMBERSHIP_KIND_JOIN\x10\x01\x12\x19\n" +
 	"\x15MEMBERSHIP_KIND_LEAVE\x10\x02\x12\x1a\n" +
-	"\x16MEMBERSHIP_KIND_IMPORT\x10\x03B5Z3github.com/laneway/laneway/api/laneway/log/v1;logv1b\x06proto3"
+	"\x16MEMBERSHIP_KIND_IMPORT\x10\x03\x12\x1c\n" +
+	"\x18MEMBERSHIP_KIND_RENUMBER\x10\x04B5Z3github.com/laneway/laneway/api/laneway/log/v1;logv1b\x06proto3"
 
 var (
 	file_laneway_log_v1_records_proto_rawDescOnce sync.Once
@@ -1600,20 +1619,21 @@ var file_laneway_log_v1_records_proto_depIdxs = []int32{
 	2,  // 1: laneway.log.v1.MembershipPayload.kind:type_name -> laneway.log.v1.MembershipKind
 	7,  // 2: laneway.log.v1.SlotChanges.changes:type_name -> laneway.log.v1.SlotChange
 	7,  // 3: laneway.log.v1.MembershipChange.changes:type_name -> laneway.log.v1.SlotChange
-	0,  // 4: laneway.log.v1.OutboxRecord.conversation_kind:type_name -> laneway.log.v1.ConversationKind
-	5,  // 5: laneway.log.v1.OutboxRecord.users:type_name -> laneway.log.v1.UserAudience
-	4,  // 6: laneway.log.v1.OutboxRecord.group:type_name -> laneway.log.v1.GroupAudience
-	3,  // 7: laneway.log.v1.OutboxRecord.events:type_name -> laneway.log.v1.Event
-	9,  // 8: laneway.log.v1.OutboxRecord.membership_change:type_name -> laneway.log.v1.MembershipChange
-	0,  // 9: laneway.log.v1.DispatchRecord.conversation_kind:type_name -> laneway.log.v1.ConversationKind
-	5,  // 10: laneway.log.v1.DispatchRecord.users:type_name -> laneway.log.v1.UserAudience
-	4,  // 11: laneway.log.v1.DispatchRecord.group:type_name -> laneway.log.v1.GroupAudience
-	3,  // 12: laneway.log.v1.DispatchRecord.events:type_name -> laneway.log.v1.Event
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	2,  // 4: laneway.log.v1.MembershipChange.kind:type_name -> laneway.log.v1.MembershipKind
+	0,  // 5: laneway.log.v1.OutboxRecord.conversation_kind:type_name -> laneway.log.v1.ConversationKind
+	5,  // 6: laneway.log.v1.OutboxRecord.users:type_name -> laneway.log.v1.UserAudience
+	4,  // 7: laneway.log.v1.OutboxRecord.group:type_name -> laneway.log.v1.GroupAudience
+	3,  // 8: laneway.log.v1.OutboxRecord.events:type_name -> laneway.log.v1.Event
+	9,  // 9: laneway.log.v1.OutboxRecord.membership_change:type_name -> laneway.log.v1.MembershipChange
+	0,  // 10: laneway.log.v1.DispatchRecord.conversation_kind:type_name -> laneway.log.v1.ConversationKind
+	5,  // 11: laneway.log.v1.DispatchRecord.users:type_name -> laneway.log.v1.UserAudience
+	4,  // 12: laneway.log.v1.DispatchRecord.group:type_name -> laneway.log.v1.GroupAudience
+	3,  // 13: laneway.log.v1.DispatchRecord.events:type_name -> laneway.log.v1.Event
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_laneway_log_v1_records_proto_init() }

@@ -49,6 +49,11 @@ type ConversationHead struct {
 	// The row to be written for the pending record, so that whoever finishes it
 	// writes the same row.
 	PendingCommitted *CommittedMessage `protobuf:"bytes,15,opt,name=pending_committed,json=pendingCommitted,proto3" json:"pending_committed,omitempty"`
+	// Set while the group is closed to writes for a renumbering.
+	Renumbering *Renumbering `protobuf:"bytes,16,opt,name=renumbering,proto3" json:"renumbering,omitempty"`
+	// The conversation_seq from which each generation after the first is in use:
+	// the first entry is that of generation 2.
+	GenerationStarts []uint64 `protobuf:"varint,17,rep,packed,name=generation_starts,json=generationStarts,proto3" json:"generation_starts,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -188,6 +193,83 @@ func (x *ConversationHead) GetPendingCommitted() *CommittedMessage {
 	return nil
 }
 
+func (x *ConversationHead) GetRenumbering() *Renumbering {
+	if x != nil {
+		return x.Renumbering
+	}
+	return nil
+}
+
+func (x *ConversationHead) GetGenerationStarts() []uint64 {
+	if x != nil {
+		return x.GenerationStarts
+	}
+	return nil
+}
+
+// Renumbering closes a group to writes.
+type Renumbering struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who closed it; nobody else may go on with it.
+	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// Unix ms. After the deadline the next write opens the group again.
+	SinceMs       int64 `protobuf:"varint,2,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	DeadlineMs    int64 `protobuf:"varint,3,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Renumbering) Reset() {
+	*x = Renumbering{}
+	mi := &file_laneway_state_v1_state_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Renumbering) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Renumbering) ProtoMessage() {}
+
+func (x *Renumbering) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_state_v1_state_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Renumbering.ProtoReflect.Descriptor instead.
+func (*Renumbering) Descriptor() ([]byte, []int) {
+	return file_laneway_state_v1_state_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Renumbering) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *Renumbering) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *Renumbering) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
 // CommittedMessage makes a commit idempotent.
 type CommittedMessage struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -209,7 +291,7 @@ type CommittedMessage struct {
 
 func (x *CommittedMessage) Reset() {
 	*x = CommittedMessage{}
-	mi := &file_laneway_state_v1_state_proto_msgTypes[1]
+	mi := &file_laneway_state_v1_state_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -221,7 +303,7 @@ func (x *CommittedMessage) String() string {
 func (*CommittedMessage) ProtoMessage() {}
 
 func (x *CommittedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_state_v1_state_proto_msgTypes[1]
+	mi := &file_laneway_state_v1_state_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -234,7 +316,7 @@ func (x *CommittedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommittedMessage.ProtoReflect.Descriptor instead.
 func (*CommittedMessage) Descriptor() ([]byte, []int) {
-	return file_laneway_state_v1_state_proto_rawDescGZIP(), []int{1}
+	return file_laneway_state_v1_state_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CommittedMessage) GetMessageId() string {
@@ -311,7 +393,7 @@ type VersionShard struct {
 
 func (x *VersionShard) Reset() {
 	*x = VersionShard{}
-	mi := &file_laneway_state_v1_state_proto_msgTypes[2]
+	mi := &file_laneway_state_v1_state_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -323,7 +405,7 @@ func (x *VersionShard) String() string {
 func (*VersionShard) ProtoMessage() {}
 
 func (x *VersionShard) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_state_v1_state_proto_msgTypes[2]
+	mi := &file_laneway_state_v1_state_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -336,7 +418,7 @@ func (x *VersionShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionShard.ProtoReflect.Descriptor instead.
 func (*VersionShard) Descriptor() ([]byte, []int) {
-	return file_laneway_state_v1_state_proto_rawDescGZIP(), []int{2}
+	return file_laneway_state_v1_state_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *VersionShard) GetShard() uint32 {
@@ -401,7 +483,7 @@ type VersionManifest struct {
 
 func (x *VersionManifest) Reset() {
 	*x = VersionManifest{}
-	mi := &file_laneway_state_v1_state_proto_msgTypes[3]
+	mi := &file_laneway_state_v1_state_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -413,7 +495,7 @@ func (x *VersionManifest) String() string {
 func (*VersionManifest) ProtoMessage() {}
 
 func (x *VersionManifest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_state_v1_state_proto_msgTypes[3]
+	mi := &file_laneway_state_v1_state_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -426,7 +508,7 @@ func (x *VersionManifest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VersionManifest.ProtoReflect.Descriptor instead.
 func (*VersionManifest) Descriptor() ([]byte, []int) {
-	return file_laneway_state_v1_state_proto_rawDescGZIP(), []int{3}
+	return file_laneway_state_v1_state_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *VersionManifest) GetSchemaVersion() uint32 {
@@ -496,7 +578,7 @@ var File_laneway_state_v1_state_proto protoreflect.FileDescriptor
 
 const file_laneway_state_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x1claneway/state/v1/state.proto\x12\x10laneway.state.v1\"\xe7\x04\n" +
+	"\x1claneway/state/v1/state.proto\x12\x10laneway.state.v1\"\xd5\x05\n" +
 	"\x10ConversationHead\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12+\n" +
 	"\x11conversation_kind\x18\x02 \x01(\rR\x10conversationKind\x12)\n" +
@@ -515,7 +597,14 @@ const file_laneway_state_v1_state_proto_rawDesc = "" +
 	"\apending\x18\f \x01(\fR\apending\x12\x19\n" +
 	"\buser_ids\x18\r \x03(\tR\auserIds\x12&\n" +
 	"\x0fcommitted_at_ms\x18\x0e \x01(\x03R\rcommittedAtMs\x12O\n" +
-	"\x11pending_committed\x18\x0f \x01(\v2\".laneway.state.v1.CommittedMessageR\x10pendingCommitted\"\xb7\x02\n" +
+	"\x11pending_committed\x18\x0f \x01(\v2\".laneway.state.v1.CommittedMessageR\x10pendingCommitted\x12?\n" +
+	"\vrenumbering\x18\x10 \x01(\v2\x1d.laneway.state.v1.RenumberingR\vrenumbering\x12+\n" +
+	"\x11generation_starts\x18\x11 \x03(\x04R\x10generationStarts\"_\n" +
+	"\vRenumbering\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x19\n" +
+	"\bsince_ms\x18\x02 \x01(\x03R\asinceMs\x12\x1f\n" +
+	"\vdeadline_ms\x18\x03 \x01(\x03R\n" +
+	"deadlineMs\"\xb7\x02\n" +
 	"\x10CommittedMessage\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12)\n" +
@@ -560,21 +649,23 @@ func file_laneway_state_v1_state_proto_rawDescGZIP() []byte {
 	return file_laneway_state_v1_state_proto_rawDescData
 }
 
-var file_laneway_state_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_laneway_state_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_laneway_state_v1_state_proto_goTypes = []any{
 	(*ConversationHead)(nil), // 0: laneway.state.v1.ConversationHead
-	(*CommittedMessage)(nil), // 1: laneway.state.v1.CommittedMessage
-	(*VersionShard)(nil),     // 2: laneway.state.v1.VersionShard
-	(*VersionManifest)(nil),  // 3: laneway.state.v1.VersionManifest
+	(*Renumbering)(nil),      // 1: laneway.state.v1.Renumbering
+	(*CommittedMessage)(nil), // 2: laneway.state.v1.CommittedMessage
+	(*VersionShard)(nil),     // 3: laneway.state.v1.VersionShard
+	(*VersionManifest)(nil),  // 4: laneway.state.v1.VersionManifest
 }
 var file_laneway_state_v1_state_proto_depIdxs = []int32{
-	1, // 0: laneway.state.v1.ConversationHead.pending_committed:type_name -> laneway.state.v1.CommittedMessage
-	2, // 1: laneway.state.v1.VersionManifest.shards:type_name -> laneway.state.v1.VersionShard
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	2, // 0: laneway.state.v1.ConversationHead.pending_committed:type_name -> laneway.state.v1.CommittedMessage
+	1, // 1: laneway.state.v1.ConversationHead.renumbering:type_name -> laneway.state.v1.Renumbering
+	3, // 2: laneway.state.v1.VersionManifest.shards:type_name -> laneway.state.v1.VersionShard
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_laneway_state_v1_state_proto_init() }
@@ -588,7 +679,7 @@ func file_laneway_state_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_laneway_state_v1_state_proto_rawDesc), len(file_laneway_state_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
