@@ -394,6 +394,7 @@ type Store interface {
 	HeadStore
 	MembershipStore
 	CommitStore
+	RetentionStore
 	Inventory
 
 	// Incarnation names the run of a server that may come back without its last

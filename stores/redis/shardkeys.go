@@ -24,6 +24,7 @@ import (
 //	directory:{tenant}:{group}:{generation}:{shard}             zset    score = slot, member = slot, join seq, user
 //	latest:{tenant}:{group}:{generation}       hash    field = user, value = slot, join seq
 //	commitstate                                string  head row of the commit state
+//	retention:{row}                            string  head row of the retention job
 //	deployment                                 string
 //	settled                                    string: the run whose file was made anew
 //

@@ -58,7 +58,7 @@ func suiteOptions(t *testing.T, c storetest.Config) Options {
 	t.Helper()
 	return Options{
 		URL: testservers.SharedCassandra(t).URL("conformance"), ShardCount: c.ShardCount, RetentionDays: c.RetentionDays, Clock: c.Now,
-		Timeout: 20 * time.Second, ExpireEvery: -1,
+		Timeout: 20 * time.Second, ExpireEvery: -1, hooks: hooks{progressAfter: 2},
 	}
 }
 

@@ -51,6 +51,8 @@ type hooks struct {
 	translate gocql.AddressTranslator
 	// realTime is the time that the servers' TTLs run by; nil is time.Now.
 	realTime func() time.Time
+	// progressAfter replaces the constant of that name; 0 leaves it.
+	progressAfter int
 }
 
 // DefaultRetentionDays is the mailbox retention when none is set.

@@ -76,6 +76,7 @@ func Run(t *testing.T, open Open) {
 		{"Membership", testMembership},
 		{"CommitState", testCommitState},
 		{"Inventory", testInventory},
+		{"Removal", testRemoval},
 		{"Model", testModel},
 	} {
 		t.Run(g.name, func(t *testing.T) { g.run(t, open) })

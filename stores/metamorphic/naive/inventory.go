@@ -75,8 +75,10 @@ func (s *Store) CommittedRows(ctx context.Context, f func(mailbox.CommittedRow) 
 // Versions implements mailbox.Inventory.
 func (s *Store) Versions(ctx context.Context, f func(mailbox.GroupVersion) bool) error {
 	return list(ctx, s, func() (out []mailbox.GroupVersion) {
-		for v := range s.versions {
-			out = append(out, v)
+		for v, w := range s.versions {
+			if w.Manifest != nil {
+				out = append(out, v)
+			}
 		}
 		return out
 	}, f)

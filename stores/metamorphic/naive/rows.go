@@ -123,7 +123,7 @@ func (s *Store) PutVersion(ctx context.Context, w mailbox.VersionWrite) error {
 
 // VersionManifest implements mailbox.MembershipStore.
 func (s *Store) VersionManifest(ctx context.Context, v mailbox.GroupVersion) ([]byte, error) {
-	return s.version(ctx, v, func(w mailbox.VersionWrite) ([]byte, bool) { return w.Manifest, true })
+	return s.version(ctx, v, func(w mailbox.VersionWrite) ([]byte, bool) { return w.Manifest, w.Manifest != nil })
 }
 
 // VersionBitmap implements mailbox.MembershipStore.

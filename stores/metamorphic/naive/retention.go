@@ -1,0 +1,104 @@
+package naive
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/laneway/laneway/mailbox"
+)
+
+// row is a row with a revision.
+type row struct {
+	data     []byte
+	revision uint64
+}
+
+// RemoveVersions implements mailbox.RetentionStore.
+func (s *Store) RemoveVersions(ctx context.Context, versions []mailbox.GroupVersion) error {
+	return s.alone(ctx, func() error {
+		for _, v := range versions {
+			if w, ok := s.versions[v]; ok {
+				w.Manifest = nil
+				s.versions[v] = w
+			}
+		}
+		return nil
+	})
+}
+
+// RemoveBitmaps implements mailbox.RetentionStore.
+func (s *Store) RemoveBitmaps(ctx context.Context, bitmaps []mailbox.BitmapRef) error {
+	return s.alone(ctx, func() error {
+		for _, b := range bitmaps {
+			if w, ok := s.versions[b.GroupVersion]; ok {
+				w.Bitmaps = maps.Clone(w.Bitmaps)
+				delete(w.Bitmaps, b.Shard)
+				s.versions[b.GroupVersion] = w
+			}
+		}
+		return nil
+	})
+}
+
+// RemoveDirectory implements mailbox.RetentionStore.
+func (s *Store) RemoveDirectory(ctx context.Context, g mailbox.Group, generation uint64, n mailbox.Shard) error {
+	return s.alone(ctx, func() error {
+		for v, w := range s.versions {
+			if v.Group == g && v.Generation == generation {
+				w.Directory = maps.Clone(w.Directory)
+				delete(w.Directory, n)
+				s.versions[v] = w
+			}
+		}
+		return g.Check()
+	})
+}
+
+// RemoveProgress implements mailbox.RetentionStore.
+func (s *Store) RemoveProgress(ctx context.Context, own mailbox.Ownership, progress []mailbox.ProgressRemoval) (removed int, err error) {
+	err = s.alone(ctx, func() error {
+		sh, err := s.owned(own)
+		if err != nil {
+			return err
+		}
+		for _, r := range progress {
+			if p := sh.dispatches[r.Dispatch]; p != nil && p.Seq == r.Seq && p.LastOffset <= r.LastOffset {
+				delete(sh.dispatches, r.Dispatch)
+				removed++
+			}
+		}
+		return nil
+	})
+	return removed, err
+}
+
+// RetentionRow implements mailbox.RetentionStore.
+func (s *Store) RetentionRow(ctx context.Context, name string) (data []byte, revision uint64, err error) {
+	err = s.alone(ctx, func() error {
+		r := s.retention[name]
+		data, revision = slices.Clone(r.data), r.revision
+		return nil
+	})
+	return data, revision, err
+}
+
+// CompareAndSetRetentionRow implements mailbox.RetentionStore.
+func (s *Store) CompareAndSetRetentionRow(ctx context.Context, name string, revision uint64, data []byte) error {
+	return s.alone(ctx, func() error {
+		if r := s.retention[name]; r.revision != revision {
+			return fmt.Errorf("%w: %s is at revision %d, not %d", mailbox.ErrHeadMoved, name, r.revision, revision)
+		}
+		s.retention[name] = row{slices.Clone(data), revision + 1}
+		return nil
+	})
+}
+
+func (s *Store) alone(ctx context.Context, f func() error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	return f()
+}
