@@ -18,6 +18,9 @@ endif
 # Packages and flags for the tests: make test PKG=./watermark TEST_FLAGS='-run Takeover'
 PKG ?= ./...
 TEST_FLAGS ?=
+# How many seeds make sim runs, and the first
+SEEDS ?= 10000
+FROM ?= 1
 # Which benchmarks, and for how long each
 BENCH ?= .
 BENCHTIME ?= 1s
@@ -66,6 +69,10 @@ test-race: ## Run every test under the race detector, against real servers (PKG=
 	@scripts/tools.sh install gotestsum
 	@go run ./tools/testservers
 	@RACE=1 PKG='$(PKG)' $(TOOLS)/gotestsum --format pkgname --format-hide-empty-pkg --jsonfile $(OUT)/test.json --raw-command -- scripts/test.sh $(TEST_FLAGS)
+
+.PHONY: sim
+sim: ## Simulate deployments under faults, one for each seed (SEEDS=..., FROM=...)
+	go test ./internal/sim -run Interleavings -count=1 -timeout 0 -v -seeds $(SEEDS) -from $(FROM)
 
 .PHONY: bench
 bench: ## Run the benchmarks and print their table (BENCH=..., BENCHTIME=...)

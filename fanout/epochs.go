@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/laneway/laneway/internal/turn"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/records"
 )
@@ -24,7 +25,7 @@ var marksRow = mailbox.Conversation{Tenant: "laneway", ID: "commit-epochs"}
 
 // marks is a partition's memory of commit epochs.
 type marks struct {
-	turn   chan struct{} // taken over writes too: an older row must not come last
+	turn   turn.Turn // taken over writes too: an older row must not come last
 	epochs records.CommitEpochs
 	kept   int64 // the position in the stored row
 	dirty  bool  // a marker is not stored yet
@@ -35,11 +36,8 @@ func (c *Coordinator) marksPartition(number int32) int32 {
 }
 
 func newMarks(epochs records.CommitEpochs) marks {
-	return marks{turn: make(chan struct{}, 1), epochs: epochs, kept: -1}
+	return marks{turn: turn.New(), epochs: epochs, kept: -1}
 }
-
-func (m *marks) take()  { m.turn <- struct{}{} }
-func (m *marks) leave() { <-m.turn }
 
 // begin returns where a partition begins whose committed position is good, and
 // the markers it had met. With a store that may have lost its last rows that is
@@ -64,8 +62,8 @@ func (c *Coordinator) begin(ctx context.Context, number int32, start, committed 
 
 // marker notes a marker.
 func (p *partition) marker(e records.CommitEpoch, offset int64) {
-	p.marks.take()
-	defer p.marks.leave()
+	p.marks.turn.Wait()
+	defer p.marks.turn.Leave()
 	if p.marks.epochs.Mark(e, offset) {
 		p.marks.dirty = true
 		// Every start writes one into every partition, and conversation says of all
@@ -76,16 +74,16 @@ func (p *partition) marker(e records.CommitEpoch, offset int64) {
 
 // staleCommit reports whether a record at an offset does not count.
 func (p *partition) staleCommit(commitEpoch uint64, offset int64) bool {
-	p.marks.take()
-	defer p.marks.leave()
+	p.marks.turn.Wait()
+	defer p.marks.turn.Leave()
 	return p.marks.epochs.Stale(commitEpoch, offset)
 }
 
 // keepMarkers makes markers durable that were met, before anything is done by
 // them: a restart may begin behind them.
 func (p *partition) keepMarkers(ctx context.Context) error {
-	p.marks.take()
-	defer p.marks.leave()
+	p.marks.turn.Wait()
+	defer p.marks.turn.Leave()
 	if !p.marks.dirty {
 		return nil
 	}
@@ -94,8 +92,8 @@ func (p *partition) keepMarkers(ctx context.Context) error {
 
 // keepPosition writes down how far all fences are written.
 func (p *partition) keepPosition(ctx context.Context) error {
-	p.marks.take()
-	defer p.marks.leave()
+	p.marks.turn.Wait()
+	defer p.marks.turn.Leave()
 	if p.marks.kept == p.position.Load() {
 		return nil
 	}

@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -177,10 +178,57 @@ func TestNewOwnerReadsNoEpochsAgain(t *testing.T) {
 	c.Log = spy
 	s, err := ingest.Open(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, last, spy.from)
+	require.Equal(t, last+1, spy.from)
 	require.Less(t, last, unread)
 	require.Equal(t, mailbox.Epoch(6), s.Ownership().Epoch)
 	r = w.runShard(s)
 	r.drained()
 	w.check()
+}
+
+// uncached is a store on which an owner ends between its marker in the log and
+// the store's cache of it.
+type uncached struct{ ingest.Store }
+
+var errEnded = errors.New("the process ended")
+
+// PutBoundary implements mailbox.ShardStore.
+func (uncached) PutBoundary(context.Context, mailbox.Ownership, mailbox.Boundary) error {
+	return errEnded
+}
+
+// TestAMarkerThatNobodyCachedStillCounts: the cached boundaries have a gap where
+// an owner ended before it cached its own. Whoever comes after two more owners
+// must give the offsets behind that marker the seqs that they had before, or what
+// was begun there is taken for a repetition of itself and never appended.
+func TestAMarkerThatNobodyCachedStillCounts(t *testing.T) {
+	w := newWorld(t, 34)
+	r := w.run()
+	w.traffic(0)
+	r.drained()
+	r.stop()
+
+	c := w.config()
+	c.Store = uncached{w.store}
+	_, err := ingest.Open(t.Context(), c)
+	require.ErrorIs(t, err, errEnded)
+	w.traffic(1) // behind the marker that is in the log only
+	require.NoError(t, w.pebble.ReleaseLease(t.Context(), currentOwner(t, w)))
+
+	stuck := w.store.Inject(faulty.Fault{Op: faulty.Append, Mode: faulty.Fail})
+	r = w.run()
+	await(t, "an append that fails: its dispatch is begun", stuck.Hit())
+	w.until("all of it is begun", func() bool { return r.Status(false).W.F >= w.oracle().end })
+	r.crash()
+
+	r = w.run()
+	r.drained()
+	w.check()
+}
+
+func currentOwner(t *testing.T, w *world) mailbox.Ownership {
+	t.Helper()
+	st, err := w.pebble.LoadShard(t.Context(), testShard)
+	require.NoError(t, err)
+	return mailbox.Ownership{Shard: testShard, Epoch: st.Epoch, Token: st.Token}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/laneway/laneway/fencing"
 	"github.com/laneway/laneway/ingest/lanes"
+	"github.com/laneway/laneway/internal/turn"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/metrics"
 	"github.com/laneway/laneway/records"
@@ -100,6 +101,7 @@ func Open(ctx context.Context, cfg Config) (*Shard, error) {
 		metrics: cfg.Metrics.Shard(int(cfg.Shard)), fences: fencing.NewMemory(fenceRows), plans: map[mailbox.Seq]*plan{}, slow: map[laneKey]*slowLane{},
 		unexpanded: map[mailbox.Seq]unreadable{},
 		starts:     make(chan start, 1024), timer: make(chan struct{}, 1), ended: make(chan error, 1),
+		rebuilt: rebuiltPlans{turn: turn.New()},
 	}
 	s.work, s.room = sync.NewCond(&s.mu), sync.NewCond(&s.mu)
 	s.sched = lanes.New(lanes.Config{ClaimTimeout: s.opts.ClaimTimeout, Turn: s.opts.Turn})
@@ -127,21 +129,18 @@ func (s *Shard) becomeOwner(ctx context.Context) (mailbox.ShardState, error) {
 	if err := s.checkFirst(ctx, &st, logStart); err != nil {
 		return st, err
 	}
-	// The store's boundaries are a cache; the log from the last of them on says
-	// what is true. A store that lost its tail only makes this read longer.
-	from := logStart
+	// The store's boundaries are a cache, and one with gaps: an owner may end between
+	// its marker and the cache. What is read from here on needs every marker from the
+	// lowest watermark on, and that watermark says itself which epoch it lies in. A
+	// store that lost its tail only makes this read longer.
 	for _, b := range st.Boundaries {
 		s.bounds.Add(b.Epoch, b.Offset)
-		if b.Offset >= logStart && b.Offset < logEnd {
-			from = max(from, b.Offset)
-		}
 	}
-	// What an owner has read it has read without meeting a newer epoch, which would
-	// have ended it: a node that ran for a week does not read a week again.
-	if last, ok := s.bounds.Last(); ok && st.F.Epoch() == last.Epoch {
-		from = max(from, st.F.Offset())
+	low := st.Min()
+	if low > 0 {
+		s.bounds.Add(low.Epoch(), low.Offset())
 	}
-	marks, err := s.cfg.Log.Epochs(ctx, from)
+	marks, err := s.cfg.Log.Epochs(ctx, low.NextOffset(logStart))
 	if err != nil {
 		return st, fmt.Errorf("read the log's epochs: %w", err)
 	}
@@ -188,7 +187,7 @@ func (s *Shard) becomeOwner(ctx context.Context) (mailbox.ShardState, error) {
 		}
 		s.leased = asked
 	}
-	low := st.Min()
+	low = st.Min()
 	s.start = low.NextOffset(logStart)
 	s.admitted = st.F.NextOffset(0) - 1
 	s.readTo.Store(s.start)

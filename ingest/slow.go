@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/laneway/laneway/internal/turn"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/records"
 )
@@ -359,7 +359,7 @@ func (s *Shard) reportLag(ctx context.Context) {
 // rebuiltPlans keeps the plans of the last few dispatches that slow retries
 // asked for: 64 lanes of one dispatch need one expansion.
 type rebuiltPlans struct {
-	mu   sync.Mutex
+	turn turn.Turn
 	last []*plan
 }
 
@@ -378,8 +378,10 @@ func (s *Shard) planOf(ctx context.Context, known *mailbox.DispatchProgress) (*p
 	if p != nil {
 		return p, nil
 	}
-	s.rebuilt.mu.Lock()
-	defer s.rebuilt.mu.Unlock()
+	if err := s.rebuilt.turn.Take(ctx); err != nil {
+		return nil, err
+	}
+	defer s.rebuilt.turn.Leave()
 	for _, p := range s.rebuilt.last {
 		if p.seq == known.Seq {
 			return p, nil

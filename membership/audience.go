@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/laneway/laneway/internal/turn"
 	"github.com/laneway/laneway/mailbox"
 )
 
@@ -163,10 +164,12 @@ func (c *NodeCache) load(ctx context.Context, m *Version, k bitmapKey) (*Audienc
 	d, ok := c.directories.get(dk)
 	c.mu.Unlock()
 	if !ok {
-		d = &directory{group: m.Group, generation: m.Generation, shard: k.shard}
+		d = &directory{group: m.Group, generation: m.Generation, shard: k.shard, turn: turn.New()}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.turn.Take(ctx); err != nil {
+		return nil, unavailable(d.name(), err)
+	}
+	defer d.turn.Leave()
 	if err := d.extend(ctx, c.rows.Store, c.shardCount, m.SlotHighWater, bm.likely()); err != nil {
 		c.keepDirectory(dk, d)
 		return nil, err

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sort"
-	"sync"
 
+	"github.com/laneway/laneway/internal/turn"
 	"github.com/laneway/laneway/mailbox"
 )
 
@@ -18,7 +18,7 @@ type directory struct {
 	generation uint64
 	shard      mailbox.Shard
 
-	mu      sync.Mutex
+	turn    turn.Turn
 	rows    []directoryRow
 	covered uint32 // every slot below it that the shard has is in rows
 	// last is the audience built last and its slots: the next version's audience

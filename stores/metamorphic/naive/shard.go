@@ -328,6 +328,7 @@ func (s *Store) LookupDispatches(ctx context.Context, n mailbox.Shard, ids []mai
 	for i, id := range ids {
 		if p := sh.dispatches[id]; p != nil {
 			row := *p
+			row.Marks = slices.Clone(row.Marks) // a caller adds to its own
 			out[i] = &row
 		}
 	}
@@ -344,7 +345,9 @@ func (s *Store) ScanProgress(ctx context.Context, n mailbox.Shard, after mailbox
 	if err == nil {
 		for _, p := range sh.dispatches {
 			if p.Seq > after {
-				rows = append(rows, *p)
+				row := *p
+				row.Marks = slices.Clone(row.Marks)
+				rows = append(rows, row)
 			}
 		}
 	}
