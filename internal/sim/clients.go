@@ -56,7 +56,7 @@ func (w *World) client(n int) {
 // passes reports whether an error is one of the kind that is made here.
 func (w *World) passes(err error) bool {
 	for _, e := range []error{
-		errCrashed, errLost, mailbox.ErrOutcomeUnknown, mailbox.ErrStoreUnavailable, mailbox.ErrStoreRestarted, conversation.ErrConflict, conversation.ErrRecovering,
+		conversation.ErrGroupRenumbering, conversation.ErrRenumberingLost, errCrashed, errLost, mailbox.ErrOutcomeUnknown, mailbox.ErrStoreUnavailable, mailbox.ErrStoreRestarted, conversation.ErrConflict, conversation.ErrRecovering,
 		context.DeadlineExceeded, context.Canceled,
 	} {
 		if errors.Is(err, e) {
@@ -64,6 +64,24 @@ func (w *World) passes(err error) bool {
 		}
 	}
 	return false
+}
+
+// renumber does what the workflow does; now and then it is taken back or left as
+// it is in the middle.
+func (w *World) renumber(ctx context.Context, s *conversation.Service, g mailbox.Group, token string) error {
+	r := conversation.RenumberRequest{Group: g, Token: token, Force: true}
+	if _, done, err := s.CloseForRenumbering(ctx, r); done != nil || err != nil {
+		return err
+	}
+	switch w.intn(6) {
+	case 0:
+		return nil // its deadline opens the group again
+	case 1:
+		_, err := s.ReopenGroup(ctx, r)
+		return err
+	}
+	_, err := s.RenumberGroup(ctx, r)
+	return err
 }
 
 // request draws a request; sender and id make it its own.
@@ -76,7 +94,7 @@ func (w *World) request(sender, id string) func(context.Context, *conversation.S
 	commit := conversation.CommitRequest{
 		Conversation: mailbox.Conversation(g), Kind: logv1.ConversationKind_CONVERSATION_KIND_GROUP, Sender: sender, ClientMessageID: id, Body: []byte(id),
 	}
-	switch w.intn(10) {
+	switch w.intn(11) {
 	case 0:
 		commit.Conversation.ID = fmt.Sprintf("c%d", w.intn(2))
 		commit.Kind, commit.Recipients = logv1.ConversationKind_CONVERSATION_KIND_SINGLE, w.someUsers(3)
@@ -87,6 +105,8 @@ func (w *World) request(sender, id string) func(context.Context, *conversation.S
 	case 6:
 		change.Users = w.someUsers(simUsers)
 		return func(ctx context.Context, s *conversation.Service) error { _, err := s.Import(ctx, change); return err }
+	case 10:
+		return func(ctx context.Context, s *conversation.Service) error { return w.renumber(ctx, s, g, sender+"-"+id) }
 	case 7:
 		commit.Events = []*logv1.Event{
 			{Kind: logv1.EventKind_EVENT_KIND_MESSAGE},

@@ -33,10 +33,11 @@ var kinds = map[logv1.EventKind]mailbox.EventType{
 
 // group is a group as a naive reader of its records knows it.
 type group struct {
-	members   map[string]uint32 // slot by user
-	highWater uint32
-	version   uint64
-	seq       uint64
+	members    map[string]uint32 // slot by user
+	highWater  uint32
+	generation uint64
+	version    uint64
+	seq        uint64
 }
 
 // expect reads the whole outbox and follows every group by itself.
@@ -66,7 +67,7 @@ func (w *World) expect() (due, error) {
 			}
 			g := groups[r.GetConversationId()]
 			if g == nil {
-				g = &group{members: map[string]uint32{}}
+				g = &group{members: map[string]uint32{}, generation: 1}
 				groups[r.GetConversationId()] = g
 			}
 			if r.GetConversationSeq() <= g.seq {
@@ -101,8 +102,8 @@ func (w *World) follow(g *group, r *logv1.OutboxRecord) ([]string, error) {
 	before := maps.Clone(g.members)
 	m := r.GetMembershipChange()
 	if m == nil {
-		if v := r.GetGroup().GetMembershipVersion(); v != g.version {
-			return nil, fmt.Errorf("a message froze version %d, the group is at %d", v, g.version)
+		if a := r.GetGroup(); a.GetMembershipVersion() != g.version || a.GetGeneration() != g.generation {
+			return nil, fmt.Errorf("a message froze version %d of generation %d, the group is at %d of %d", a.GetMembershipVersion(), a.GetGeneration(), g.version, g.generation)
 		}
 		return slices.Sorted(maps.Keys(g.members)), nil
 	}
@@ -121,6 +122,14 @@ func (w *World) follow(g *group, r *logv1.OutboxRecord) ([]string, error) {
 	if g.version++; m.GetMembershipVersion() != g.version {
 		return nil, fmt.Errorf("it makes version %d, expected is %d", m.GetMembershipVersion(), g.version)
 	}
+	renumbering := m.GetKind() == logv1.MembershipKind_MEMBERSHIP_KIND_RENUMBER
+	if renumbering {
+		w.counts.Renumberings++
+		g.generation, g.highWater, g.members = g.generation+1, 0, map[string]uint32{}
+	}
+	if m.GetGeneration() != g.generation {
+		return nil, fmt.Errorf("it is of generation %d, the group is at %d", m.GetGeneration(), g.generation)
+	}
 	left := false
 	for _, c := range changes {
 		slot, in := g.members[c.GetUserId()]
@@ -137,6 +146,12 @@ func (w *World) follow(g *group, r *logv1.OutboxRecord) ([]string, error) {
 			g.members[c.GetUserId()] = c.GetSlot()
 			g.highWater++
 		}
+	}
+	if renumbering {
+		if !slices.Equal(slices.Sorted(maps.Keys(g.members)), slices.Sorted(maps.Keys(before))) {
+			return nil, fmt.Errorf("a renumbering changes who is a member: %v to %v", before, g.members)
+		}
+		return nil, nil // nobody is told
 	}
 	if left {
 		return slices.Sorted(maps.Keys(before)), nil

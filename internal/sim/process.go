@@ -142,9 +142,13 @@ func (p *process) coordinate(store *conn) {
 	if len(own) == 0 {
 		return
 	}
+	snapshots := membership.NewSnapshots(store)
+	snapshots.Generations = func(ctx context.Context, g mailbox.Group) ([]uint64, error) {
+		return conversation.GenerationStarts(ctx, store, g)
+	}
 	c, err := fanout.NewCoordinator(fanout.Config{
 		Log: newFanoutLog(p), Topics: broker.Topics{Outbox: w.outbox.name, Dispatch: w.dispatches.name}, Shards: w.shards,
-		OutboxPartitions: len(w.outbox.partitions), Partitions: own, Fences: store, Snapshots: membership.NewSnapshots(store), Quarantine: w, Logger: w.logger,
+		OutboxPartitions: len(w.outbox.partitions), Partitions: own, Fences: store, Snapshots: snapshots, Quarantine: w, Logger: w.logger,
 		BatchRecords: 3, QueueRecords: 6,
 	})
 	if err != nil {

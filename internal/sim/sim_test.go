@@ -63,6 +63,7 @@ func TestInterleavings(t *testing.T) {
 	})
 	t.Logf("%d seeds: %s", n, sum)
 	require.Greater(t, sum.Records, 5*n, "the deployments did something")
+	require.Positive(t, sum.Renumberings)
 	require.Positive(t, sum.Ends)
 	require.Positive(t, sum.Pauses)
 	require.Positive(t, sum.Restarts)

@@ -58,13 +58,13 @@ type World struct {
 
 // Counts say what a run was.
 type Counts struct {
-	Calls, Requests, Records, Entries, Ends, Pauses, Restarts int
+	Calls, Requests, Records, Entries, Renumberings, Ends, Pauses, Restarts int
 }
 
 // String returns them in a line.
 func (c Counts) String() string {
-	return fmt.Sprintf("%d steps, %d requests, %d records, %d entries; %d ends of processes, %d pauses, %d restarts of stores",
-		c.Calls, c.Requests, c.Records, c.Entries, c.Ends, c.Pauses, c.Restarts)
+	return fmt.Sprintf("%d steps, %d requests, %d records, %d entries, %d renumberings; %d ends of processes, %d pauses, %d restarts of stores",
+		c.Calls, c.Requests, c.Records, c.Entries, c.Renumberings, c.Ends, c.Pauses, c.Restarts)
 }
 
 func (c *Counts) add(o Counts) {
@@ -72,6 +72,7 @@ func (c *Counts) add(o Counts) {
 	c.Requests += o.Requests
 	c.Records += o.Records
 	c.Entries += o.Entries
+	c.Renumberings += o.Renumberings
 	c.Ends += o.Ends
 	c.Pauses += o.Pauses
 	c.Restarts += o.Restarts
