@@ -119,6 +119,7 @@ func (c *Config) check() []Problem {
 	between("api.streams", c.API.Streams, 1, 10_000_000)
 	between("api.max_import_users", c.API.MaxImportUsers, 1, 1_000_000)
 	c.checkQuota(bad, between)
+	c.checkFanout(bad)
 	switch c.Logging.Level {
 	case "debug", "info", "warn", "error":
 	default:

@@ -26,6 +26,7 @@ type Config struct {
 	Temporal Temporal `koanf:"temporal"`
 	API      API      `koanf:"api"`
 	Quota    Quota    `koanf:"quota"`
+	Fanout   Fanout   `koanf:"fanout"`
 	Metrics  Metrics  `koanf:"metrics"`
 	Logging  Logging  `koanf:"logging"`
 }
@@ -129,6 +130,8 @@ var fields = []field{
 	{"quota.max_delay", 2 * time.Second, "how long a message may wait in mode queue"},
 	{"quota.max_waiting", 1000, "messages of this node that wait at a time in mode queue"},
 	{"quota.redis_url", "", "Redis that counts for all nodes, redis:// or rediss:// (empty: each node counts by itself)"},
+	{"fanout.partitions", "all", "outbox partitions that this instance works: all, none, or a list like 0-31,40"},
+	{"fanout.standby", false, "take outbox partitions that no instance works"},
 	{"metrics.lanes", false, "export lane metrics: 64 series a shard each"},
 	{"logging.level", "info", "debug, info, warn or error"},
 	{"logging.format", "text", "text or json"},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/laneway/laneway/fanout/claims"
 )
 
 // ErrAssignment: the outbox partitions are not divided among the instances
@@ -33,10 +35,21 @@ func CheckAssignment(partitions int, instances map[string][]int32) error {
 		}
 	}
 	if len(gap) > 0 {
-		return fmt.Errorf("%w: partitions %v belong to no instance: their records would never be dispatched", ErrAssignment, gap)
+		return &GapError{gap}
 	}
 	return nil
 }
+
+// GapError says which partitions belong to no instance.
+type GapError struct{ Partitions []int32 }
+
+// Error implements error.
+func (e *GapError) Error() string {
+	return fmt.Sprintf("%s: partitions %s belong to no instance: their records would never be dispatched", ErrAssignment, claims.Ranges(e.Partitions))
+}
+
+// Is makes a GapError match ErrAssignment.
+func (e *GapError) Is(target error) bool { return target == ErrAssignment }
 
 // AllPartitions returns 0..partitions-1: the assignment of a single instance.
 func AllPartitions(partitions int) []int32 {

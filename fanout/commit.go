@@ -15,6 +15,7 @@ type committer struct {
 	log   Log
 	cfg   Config
 	wake  chan struct{}
+	one   sync.Mutex // held over a request: an older position must not come last
 	mu    sync.Mutex
 	dirty map[int32]int64 // acknowledged, not committed
 	known map[int32]int64 // committed
@@ -82,6 +83,13 @@ func (c *committer) repeat() {
 }
 
 func (c *committer) commit(timeout time.Duration) {
+	c.one.Lock()
+	defer c.one.Unlock()
+	// Another instance may have gone on from here: what this one has is true, but
+	// would set the other's position back.
+	if c.cfg.Claims != nil && !c.cfg.Claims.Trusted() {
+		return
+	}
 	c.mu.Lock()
 	batch := maps.Clone(c.dirty)
 	c.mu.Unlock()
@@ -110,10 +118,10 @@ func (c *committer) commit(timeout time.Duration) {
 			}
 			continue
 		}
-		c.known[p] = at
 		if c.dirty[p] == at {
 			delete(c.dirty, p)
 		}
+		c.known[p] = at
 	}
 	if failed {
 		select {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/laneway/laneway/broker"
+	"github.com/laneway/laneway/fanout/claims"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
 	"github.com/laneway/laneway/quarantine"
@@ -41,8 +44,10 @@ type Config struct {
 	// Shards and OutboxPartitions are the deployment's immutable counts.
 	Shards           int
 	OutboxPartitions int
-	// Partitions is this instance's own set; empty for all. Check the sets of all
-	// instances with CheckAssignment.
+	// Claims says which partitions this instance works, beside others (design 5.1).
+	// Attach the coordinator to them. Without, it works Partitions, all when empty,
+	// and nobody else may.
+	Claims     *claims.Keeper
 	Partitions []int32
 	Fences     FenceStore
 	Snapshots  Snapshots
@@ -82,6 +87,9 @@ func (c *Config) setDefaults() error {
 	if c.Shards < 1 || c.OutboxPartitions < 1 {
 		return fmt.Errorf("fanout: %d shards and %d outbox partitions; both must be at least 1", c.Shards, c.OutboxPartitions)
 	}
+	if c.Claims != nil && len(c.Partitions) > 0 {
+		return errors.New("fanout: Partitions are what Claims say")
+	}
 	if len(c.Partitions) == 0 {
 		c.Partitions = AllPartitions(c.OutboxPartitions)
 	}
@@ -115,7 +123,11 @@ type Coordinator struct {
 	metrics *metrics
 	log     Log
 	commits *committer
+	ctx     context.Context         // of Run, made before it: claims may be lost earlier
 	cancel  context.CancelCauseFunc // ends Run
+	verify  chan struct{}           // a partition was added to unready
+	assign  sync.Mutex              // held while the client's assignment changes with partitions
+	polls   polls
 
 	mu         sync.Mutex
 	partitions map[int32]*partition // those whose position is verified
@@ -145,22 +157,29 @@ func NewCoordinator(cfg Config) (*Coordinator, error) {
 		partitions: make(map[int32]*partition),
 		unready:    make(map[int32]error),
 		stopped:    make(map[int32]error),
+		verify:     make(chan struct{}, 1),
 	}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.commits = newCommitter(c.log, cfg)
-	for _, p := range cfg.Partitions {
-		c.unready[p] = errors.New("its position has not been read yet")
+	if cfg.Claims == nil {
+		for _, p := range cfg.Partitions {
+			c.unready[p] = errNotRead
+		}
 	}
 	return c, nil
 }
+
+var errNotRead = errors.New("its position has not been read yet")
 
 // Run works until ctx ends, then commits what was acknowledged and returns. A
 // partition that must not go on stops alone: see Ready. When the store's server
 // is another one, Run returns mailbox.ErrStoreRestarted: what is in memory may be
 // more than the store has, and a new coordinator begins where the store's rows
-// are complete.
+// are complete. When its claims are lost, it returns why.
 func (c *Coordinator) Run(ctx context.Context) error {
 	defer c.log.Close()
-	ctx, c.cancel = context.WithCancelCause(ctx)
+	defer context.AfterFunc(ctx, func() { c.cancel(nil) })()
+	ctx = c.ctx
 	defer c.cancel(nil)
 	var commits sync.WaitGroup
 	endCommits := make(chan struct{})
@@ -174,8 +193,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	workers.Go(func() { c.verifyAll(ctx, &workers) })
 	workers.Go(func() { c.measureLag(ctx) })
 	workers.Go(func() { c.keepPositions(ctx) })
+	workers.Go(func() { c.watchGaps(ctx) })
 	c.poll(ctx)
-	if err := context.Cause(ctx); errors.Is(err, mailbox.ErrStoreRestarted) {
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
@@ -197,7 +217,7 @@ func (c *Coordinator) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
-	for _, p := range c.cfg.Partitions {
+	for _, p := range c.works() {
 		if err := c.stopped[p]; err != nil {
 			errs = append(errs, fmt.Errorf("outbox partition %d is stopped: %w", p, err))
 		} else if err := c.unready[p]; err != nil {
@@ -209,6 +229,25 @@ func (c *Coordinator) Ready() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// works returns the partitions that this instance is to work on now; it is called
+// with the lock held.
+func (c *Coordinator) works() []int32 {
+	if c.cfg.Claims == nil {
+		return c.cfg.Partitions
+	}
+	all := make(map[int32]struct{}, len(c.partitions)+len(c.unready)+len(c.stopped))
+	for p := range c.partitions {
+		all[p] = struct{}{}
+	}
+	for p := range c.unready {
+		all[p] = struct{}{}
+	}
+	for p := range c.stopped {
+		all[p] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // Positions returns for each partition that is being worked on the offset of its
@@ -225,8 +264,9 @@ func (c *Coordinator) Positions() map[int32]int64 {
 
 // poll hands fetched records to their partitions until ctx ends.
 func (c *Coordinator) poll(ctx context.Context) {
+	defer c.polls.end()
 	for ctx.Err() == nil {
-		fetches := c.log.PollFetches(ctx)
+		fetches := c.log.PollFetches(c.polls.next(ctx))
 		fetches.EachPartition(func(f kgo.FetchTopicPartition) {
 			c.mu.Lock()
 			p := c.partitions[f.Partition]
@@ -241,6 +281,9 @@ func (c *Coordinator) poll(ctx context.Context) {
 
 // stop ends a partition for good.
 func (c *Coordinator) stop(p *partition, err error) {
+	if p.left.Load() {
+		return // whoever works it now finds out
+	}
 	c.mu.Lock()
 	first := c.stopped[p.number] == nil
 	if first {

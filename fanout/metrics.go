@@ -18,6 +18,8 @@ type metrics struct {
 	lag         *prometheus.GaugeVec
 	stopped     *prometheus.GaugeVec
 	waiting     *prometheus.GaugeVec
+	held        *prometheus.GaugeVec
+	unheld      prometheus.Gauge
 	batch       prometheus.Histogram
 }
 
@@ -38,6 +40,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		lag:         gauge("lag_records", "Records on the outbox partition that are not processed yet."),
 		stopped:     gauge("partition_stopped", "1 when the partition is stopped because its position is outside the log or the broker lost data; 0 else."),
 		waiting:     gauge("partition_waiting", "1 while the partition waits for something it needs (a membership snapshot, the store, the broker); 0 else."),
+		held:        gauge("partition_held", "1 while this instance works the partition; 0 when it has let it go."),
+		unheld: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "laneway", Subsystem: "fanout", Name: "partitions_unheld",
+			Help: "Outbox partitions that no instance works, as this one sees it.",
+		}),
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "laneway", Subsystem: "fanout", Name: "batch_seconds",
 			Help: "Time from taking a batch to the acknowledgement of all its dispatches.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
@@ -46,7 +53,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.records, m.dispatches, m.stale, m.commits, m.quarantined, m.retries, m.lag, m.stopped, m.waiting, m.batch} {
+	for _, c := range []prometheus.Collector{m.records, m.dispatches, m.stale, m.commits, m.quarantined, m.retries, m.lag, m.stopped, m.waiting, m.held, m.unheld, m.batch} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("fanout metrics: %w", err)
 		}
@@ -57,7 +64,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 // partitionMetrics are one partition's series, looked up once.
 type partitionMetrics struct {
 	records, dispatches, stale, staleCommits, quarantined, retries prometheus.Counter
-	lag, stopped, waiting                                          prometheus.Gauge
+	lag, stopped, waiting, held                                    prometheus.Gauge
 }
 
 func (m *metrics) of(partition int32) partitionMetrics {
@@ -65,6 +72,6 @@ func (m *metrics) of(partition int32) partitionMetrics {
 	return partitionMetrics{
 		m.records.WithLabelValues(l), m.dispatches.WithLabelValues(l), m.stale.WithLabelValues(l), m.commits.WithLabelValues(l),
 		m.quarantined.WithLabelValues(l), m.retries.WithLabelValues(l),
-		m.lag.WithLabelValues(l), m.stopped.WithLabelValues(l), m.waiting.WithLabelValues(l),
+		m.lag.WithLabelValues(l), m.stopped.WithLabelValues(l), m.waiting.WithLabelValues(l), m.held.WithLabelValues(l),
 	}
 }

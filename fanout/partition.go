@@ -27,7 +27,10 @@ type partition struct {
 	marks    marks
 	position atomic.Int64 // everything below it is acknowledged
 	// waits is what the partition has waited for through several attempts.
-	waits atomic.Pointer[error]
+	waits  atomic.Pointer[error]
+	left   atomic.Bool        // it is not this instance's any more
+	cancel context.CancelFunc // ends run; nil for a partition that never ran
+	done   chan struct{}      // closed when run has ended
 
 	mu     sync.Mutex
 	queue  []*kgo.Record
@@ -45,6 +48,7 @@ func newPartition(c *Coordinator, number int32, position int64, epochs records.C
 		marks:  newMarks(epochs),
 		next:   position,
 		wake:   make(chan struct{}, 1),
+		done:   make(chan struct{}),
 	}
 	p.position.Store(position)
 	return p
@@ -82,6 +86,14 @@ func (p *partition) deliver(ctx context.Context, f kgo.FetchPartition) {
 	case p.wake <- struct{}{}:
 	default:
 	}
+}
+
+// leave makes the partition take nothing more.
+func (p *partition) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = true
+	p.left.Store(true)
 }
 
 // stopLater stops the partition; it is called with the lock held.
@@ -145,6 +157,10 @@ func (p *partition) run(ctx context.Context) {
 	for {
 		batch := p.take(ctx)
 		if batch == nil {
+			return
+		}
+		if k := p.c.cfg.Claims; k != nil && !k.Trusted() {
+			<-ctx.Done() // the process was paused: its claims are about to be lost
 			return
 		}
 		started := time.Now()

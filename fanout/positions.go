@@ -17,27 +17,37 @@ import (
 )
 
 // verifyAll reads the position of every own partition and starts each as soon as
-// it is known to be good, however long the others take.
+// it is known to be good, however long the others take. It goes on until ctx ends:
+// partitions come with their claims.
 func (c *Coordinator) verifyAll(ctx context.Context, workers *sync.WaitGroup) {
 	retry := backoff{base: c.cfg.RetryBackoff}
 	for {
 		c.mu.Lock()
 		pending := slices.Sorted(maps.Keys(c.unready))
 		c.mu.Unlock()
-		if len(pending) == 0 {
-			return
+		if len(pending) > 0 {
+			c.verifySome(ctx, pending, workers)
 		}
-		c.verify(ctx, pending, workers)
 		c.mu.Lock()
 		left := len(c.unready)
 		c.mu.Unlock()
-		if left == 0 || !retry.wait(ctx) {
-			return
+		switch {
+		case left > 0:
+			if !retry.wait(ctx) {
+				return
+			}
+		default:
+			retry.tries = 0
+			select {
+			case <-ctx.Done():
+				return
+			case <-c.verify:
+			}
 		}
 	}
 }
 
-func (c *Coordinator) verify(ctx context.Context, pending []int32, workers *sync.WaitGroup) {
+func (c *Coordinator) verifySome(ctx context.Context, pending []int32, workers *sync.WaitGroup) {
 	topic := c.cfg.Topics.Outbox
 	positions, err := c.readPositions(ctx, topic)
 	if err != nil {
@@ -53,7 +63,9 @@ func (c *Coordinator) verify(ctx context.Context, pending []int32, workers *sync
 			continue
 		}
 		if position < start || position > end {
-			c.setUnready(number, nil)
+			if !c.setUnready(number, nil) {
+				continue
+			}
 			c.stop(newPartition(c, number, position, records.CommitEpochs{}), &broker.TruncatedError{Topic: topic, Partition: number, Offset: position, Start: start, End: end})
 			continue
 		}
@@ -66,24 +78,43 @@ func (c *Coordinator) verify(ctx context.Context, pending []int32, workers *sync
 			continue
 		}
 		p := newPartition(c, number, position, epochs)
+		c.assign.Lock()
 		c.mu.Lock()
+		if _, still := c.unready[number]; !still {
+			c.mu.Unlock()
+			c.assign.Unlock()
+			continue // its claim was let go meanwhile
+		}
 		c.partitions[number] = p
 		delete(c.unready, number)
+		run, cancel := context.WithCancel(ctx)
+		p.cancel = cancel
+		workers.Go(func() {
+			defer cancel()
+			defer close(p.done)
+			p.run(run)
+		})
 		c.mu.Unlock()
 		p.metrics.lag.Set(float64(end - position))
-		workers.Go(func() { p.run(ctx) })
 		c.log.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {number: kgo.NoResetOffset().At(position)}})
+		c.assign.Unlock()
 	}
 }
 
-func (c *Coordinator) setUnready(number int32, err error) {
+// setUnready says why a partition is not verified, nil: it is; false when it is
+// not this instance's any more.
+func (c *Coordinator) setUnready(number int32, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if _, still := c.unready[number]; !still {
+		return false
+	}
 	if err == nil {
 		delete(c.unready, number)
 	} else {
 		c.unready[number] = broker.Classify(err)
 	}
+	return true
 }
 
 // positions are what the broker says of all partitions.

@@ -153,6 +153,24 @@ type FenceRow struct {
 	Seen         []FenceSeen // ascending in both fields
 }
 
+// Newest returns the largest epoch of the row.
+func (r *FenceRow) Newest() uint64 {
+	newest := r.Base
+	if n := len(r.Seen); n > 0 {
+		newest = max(newest, r.Seen[n-1].Epoch)
+	}
+	return newest
+}
+
+// Older reports whether o is a later state of the same row: neither the newest
+// epoch nor the base of a row ever falls.
+func (r *FenceRow) Older(o *FenceRow) bool {
+	if a, b := r.Newest(), o.Newest(); a != b {
+		return a < b
+	}
+	return r.Base < o.Base
+}
+
 // BeginBatch is what a shard makes durable before anything of it is appended,
 // in the order of the fields.
 type BeginBatch struct {
@@ -275,6 +293,10 @@ type ShardStore interface {
 // conversation and outbox partition (design 5.3).
 type OutboxFenceStore interface {
 	LoadOutboxFences(ctx context.Context, partition int32, cs []Conversation) ([]FenceRow, error)
+	// PutOutboxFences writes rows durably. A stored row never falls: one whose
+	// newest epoch, or with the same newest epoch whose Base, is larger than the
+	// given one's stays. What a coordinator writes late, after another has taken its
+	// partition over, takes nothing back (design 5.1).
 	PutOutboxFences(ctx context.Context, partition int32, rows []FenceRow) error
 }
 
@@ -386,6 +408,19 @@ type CommitStore interface {
 	CompareAndSetCommitState(ctx context.Context, revision uint64, st CommitState) error
 }
 
+// RegistryStore holds the few small rows that the processes of a deployment agree
+// by: who works which outbox partition, which topics are the outbox. Their
+// encoding belongs to whoever names them.
+type RegistryStore interface {
+	// LoadRegistry returns a row's bytes and revision; revision 0 and no bytes when
+	// there is none. It sees every compare-and-set that was answered before.
+	LoadRegistry(ctx context.Context, name string) (data []byte, revision uint64, err error)
+	// CompareAndSetRegistry writes the row as revision+1 if the stored revision is
+	// the given one, else returns ErrHeadMoved. It is as durable as a durable write
+	// of a head.
+	CompareAndSetRegistry(ctx context.Context, name string, revision uint64, data []byte) error
+}
+
 // Store is everything an implementation provides.
 type Store interface {
 	MailboxStore
@@ -395,6 +430,7 @@ type Store interface {
 	MembershipStore
 	CommitStore
 	RetentionStore
+	RegistryStore
 	Inventory
 
 	// Incarnation names the run of a server that may come back without its last

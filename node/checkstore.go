@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/laneway/laneway/config"
+	"github.com/laneway/laneway/fanout"
+	"github.com/laneway/laneway/fanout/claims"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/stores/pebble"
 )
@@ -88,6 +90,43 @@ func checkRemote(ctx context.Context, c *config.Config, st mailbox.Store, passed
 		bad("look at the server's log", "the store %s cannot be read: %v", c.Store.Shown(), err)
 	default:
 		checkDeployment(c, d, passed, bad)
+		checkClaims(ctx, c, st, passed, bad)
+	}
+}
+
+// checkClaims looks at how the outbox partitions are divided, with this instance
+// as its settings are.
+func checkClaims(ctx context.Context, c *config.Config, st mailbox.Store, passed func(string), bad func(fix, format string, args ...any)) {
+	if !c.Shared() {
+		return
+	}
+	t, err := claims.Load(ctx, st)
+	if err != nil {
+		bad("look at the server's log", "%v", err)
+		return
+	}
+	own, err := c.Fanout.Own(c.OutboxPartitions)
+	if err != nil {
+		bad("correct fanout.partitions", "%v", err)
+		return
+	}
+	sets, standby := map[string][]int32{}, c.Fanout.Standby
+	for _, in := range t.Instances {
+		sets[in.Name] = in.Own
+		standby = standby || in.Standby
+	}
+	sets[c.Node] = own
+	err = fanout.CheckAssignment(c.OutboxPartitions, sets)
+	var gap *fanout.GapError
+	switch {
+	case errors.As(err, &gap) && standby:
+		passed(fmt.Sprintf("note: outbox partitions %s are in no instance's set; one on standby works them", claims.Ranges(gap.Partitions)))
+	case errors.As(err, &gap):
+		bad("start a coordinator with them in fanout.partitions (`laneway coordinate`), or set fanout.standby on one", "outbox partitions %s are in the set of no instance that is known: their records would not be dispatched", claims.Ranges(gap.Partitions))
+	case err != nil:
+		bad("give each instance a set of its own in fanout.partitions; one that was killed is known for another lease", "%v", err)
+	default:
+		passed(fmt.Sprintf("the %d outbox partitions are divided among %d instances without overlap and without gap", c.OutboxPartitions, len(sets)))
 	}
 }
 

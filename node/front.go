@@ -28,6 +28,9 @@ type front struct {
 	// owned has the last ownership of each shard by a node of this process. Nothing
 	// of it writes any more when the next node starts.
 	owned map[mailbox.Shard]mailbox.Ownership
+	// claims are the tokens under which nodes of this process claimed outbox
+	// partitions.
+	claims []string
 }
 
 func newFront(listen string) (*front, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/laneway/laneway/config"
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/fanout"
+	"github.com/laneway/laneway/fanout/claims"
 	"github.com/laneway/laneway/ingest"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/metrics"
@@ -34,6 +35,9 @@ type Options struct {
 	// HoldFanout leaves the coordinator stopped until StartFanout, so that a
 	// benchmark can fill the outbox first.
 	HoldFanout bool
+	// CoordinatorOnly starts the coordinator and nothing else: no shards, no
+	// commits, no API.
+	CoordinatorOnly bool
 	// Tune changes the shards' options after the settings were applied.
 	Tune func(*ingest.Options)
 
@@ -63,6 +67,7 @@ type Node struct {
 	bucket     *blobs.Bucket
 	commits    *conversation.Service
 	coord      *fanout.Coordinator
+	claims     *claims.Keeper // nil: nobody else can work outbox partitions
 	topics     broker.Topics
 	engine     lateEngine
 	ready      readiness
@@ -114,14 +119,22 @@ func (n *Node) start(ctx, run context.Context) (err error) {
 		Shards: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, Store: n.cfg.Store.Kind(), Lanes: n.cfg.Metrics.Lanes, Procedures: api.Procedures(),
 	})
 	n.showHealth()
-	if err := os.MkdirAll(n.cfg.DataDir, 0o755); err != nil {
-		return withDirFix(fmt.Errorf("data directory: %w", err))
+	if !n.opts.CoordinatorOnly { // it keeps nothing on this machine
+		if err := os.MkdirAll(n.cfg.DataDir, 0o755); err != nil {
+			return withDirFix(fmt.Errorf("data directory: %w", err))
+		}
 	}
 	if err := n.openStore(ctx); err != nil {
 		return err
 	}
 	if err := n.openLog(ctx); err != nil {
 		return err
+	}
+	if err := n.startClaims(); err != nil {
+		return err
+	}
+	if n.opts.CoordinatorOnly {
+		return n.startCoordinator()
 	}
 	if err := n.startCommits(ctx, run); err != nil {
 		return err
@@ -145,6 +158,9 @@ func (n *Node) showHealth() {
 	n.ready.waitFor("node", "starting")
 	n.ready.waitFor("temporal", "Temporal is not connected")
 	n.gate.outside = api.NewStartingHandler()
+	if n.opts.CoordinatorOnly {
+		n.gate.outside = http.HandlerFunc(noAPI)
+	}
 	mux := http.NewServeMux()
 	n.metrics.Mount(mux, &n.ready)
 	mux.Handle("/", &n.gate)

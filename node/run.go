@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/laneway/laneway/fanout"
+	"github.com/laneway/laneway/fanout/claims"
 	"github.com/laneway/laneway/ingest"
 	"github.com/laneway/laneway/mailbox"
 )
@@ -120,7 +122,7 @@ func startsOver(err error) bool {
 	if errors.Is(err, mailbox.ErrUnsafeStore) {
 		return false
 	}
-	return errors.Is(err, mailbox.ErrStoreRestarted) || errors.Is(err, ingest.ErrLeaseLapsed)
+	return errors.Is(err, mailbox.ErrStoreRestarted) || errors.Is(err, ingest.ErrLeaseLapsed) || fanout.ErrClaimsLost(err)
 }
 
 // endsRun reports whether a start that failed with the error would fail again,
@@ -131,7 +133,7 @@ func endsRun(err error) bool {
 	}
 	for _, final := range []error{
 		mailbox.ErrUnsafeStore, mailbox.ErrSchema, mailbox.ErrDeploymentMismatch, mailbox.ErrNotOwner, mailbox.ErrCorrupt, mailbox.ErrStoreLocked,
-		ingest.ErrLogTruncated, fs.ErrPermission,
+		ingest.ErrLogTruncated, fs.ErrPermission, claims.ErrOverlap,
 	} {
 		if errors.Is(err, final) {
 			return true

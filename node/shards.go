@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/laneway/laneway/conversation"
-	"github.com/laneway/laneway/fanout"
 	"github.com/laneway/laneway/ingest"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
@@ -129,53 +127,6 @@ func (n *Node) openShard(ctx context.Context, c ingest.Config) (*ingest.Shard, e
 // leaseSlack is waited beyond the end of a lease, so that the first try after it
 // is not just before.
 const leaseSlack = 20 * time.Millisecond
-
-// StartFanout starts the coordinator of all outbox partitions; Start does it
-// unless Options.HoldFanout is set.
-func (n *Node) StartFanout() (err error) {
-	run := n.run
-	snapshots := membership.NewSnapshots(n.store)
-	snapshots.Generations = func(ctx context.Context, g mailbox.Group) ([]uint64, error) {
-		return conversation.GenerationStarts(ctx, n.store, g)
-	}
-	n.coord, err = fanout.NewCoordinator(fanout.Config{
-		Broker: n.clientConfig("fanout"), Topics: n.topics, Shards: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions,
-		Fences: n.store, Snapshots: snapshots, Quarantine: countedQuarantine{n.quarantine, n.metrics}, Registerer: n.metrics.Registry, Logger: n.log.With("part", "fanout"),
-	})
-	if err != nil {
-		return err
-	}
-	if err := n.coord.Ready(); err != nil { // before the node can be asked
-		n.ready.waitFor("outbox", err.Error())
-	}
-	n.spawn(func() {
-		if err := n.coord.Run(run); err != nil && run.Err() == nil {
-			n.fail(fmt.Errorf("the coordinator stopped: %w", err))
-		}
-	})
-	n.spawn(func() {
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
-		var last membership.SnapshotStats
-		for {
-			if err := n.coord.Ready(); err != nil {
-				n.ready.waitFor("outbox", err.Error())
-			} else {
-				n.ready.done("outbox")
-			}
-			now := snapshots.Stats()
-			n.metrics.SnapshotCache.Add("hit", int(now.Hits-last.Hits))
-			n.metrics.SnapshotCache.Add("miss", int(now.Misses-last.Misses))
-			last = now
-			select {
-			case <-run.Done():
-				return
-			case <-tick.C:
-			}
-		}
-	})
-	return nil
-}
 
 // unreadableFor is how long an audience may be unreadable before readiness says
 // so: a version that is just being written is there sooner.

@@ -25,11 +25,12 @@ func (n *Node) openStore(ctx context.Context) error {
 			return err
 		}
 	}
-	st, err := OpenStore(ctx, n.cfg, StoreOptions{Logger: n.log.With("part", "store"), OnFatal: n.fail})
+	// The nodes that serve let mailboxes expire.
+	st, err := OpenStore(ctx, n.cfg, StoreOptions{Logger: n.log.With("part", "store"), OnFatal: n.fail, Still: n.opts.CoordinatorOnly})
 	if err != nil {
 		return withStoreFix(n.cfg, err)
 	}
-	if n.cfg.Store.ShadowURL != "" {
+	if n.cfg.Store.ShadowURL != "" && !n.opts.CoordinatorOnly { // a coordinator writes no mailbox
 		st = n.withShadow(st)
 	}
 	n.onStop(func() {

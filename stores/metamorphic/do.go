@@ -48,6 +48,8 @@ const (
 	opSlots          = "slots"
 	opCommitStatePut = "commit state put"
 	opCommitState    = "commit state"
+	opRegistrySet    = "registry set"
+	opRegistry       = "registry"
 )
 
 // player is a store at work on a history, with what its owner would remember.

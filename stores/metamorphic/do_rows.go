@@ -168,6 +168,19 @@ func (p *player) doRows(ctx context.Context, s *Step) error {
 			st.Markers = []int64{1, s.Offset}
 		}
 		return p.durably(p.store.CompareAndSetCommitState(ctx, revision, st))
+	case opRegistry:
+		data, revision, err := p.store.LoadRegistry(ctx, s.Key)
+		p.say("revision %d %q", revision, data)
+		return err
+	case opRegistrySet:
+		_, revision, err := p.store.LoadRegistry(ctx, s.Key)
+		if err != nil {
+			return err
+		}
+		if s.Stale {
+			revision++
+		}
+		return p.durably(p.store.CompareAndSetRegistry(ctx, s.Key, revision, []byte(s.Data)))
 	}
 	return fmt.Errorf("a history with an unknown operation %q", s.Op)
 }

@@ -111,6 +111,7 @@ var choices = []struct {
 	{6, (*generator).putVersion},
 	{18, (*generator).lookVersion},
 	{10, (*generator).commitState},
+	{6, (*generator).registry},
 }
 
 func (g *generator) step() {

@@ -186,6 +186,22 @@ func (g *generator) outbox() {
 		s.Op, s.Fences = opOutboxPut, g.fences()
 	}
 	g.add(s)
+	// Now and then one that lost its partition writes what it knew.
+	if s.Op == opOutboxPut && g.rng.IntN(4) == 0 {
+		late := Step{Op: opOutboxPut, Offset: s.Offset}
+		for _, f := range s.Fences {
+			late.Fences = append(late.Fences, Fence{Conversation: f.Conversation, Base: f.Base - min(f.Base, g.rng.Uint64N(3))})
+		}
+		g.add(late)
+	}
+}
+
+func (g *generator) registry() {
+	s := Step{Op: opRegistry, Key: "row" + strconv.Itoa(g.rng.IntN(2))}
+	if g.rng.IntN(2) == 0 {
+		s.Op, s.Stale, s.Data = opRegistrySet, g.stale(), g.data()
+	}
+	g.add(s)
 }
 
 func (g *generator) data() string {

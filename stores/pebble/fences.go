@@ -43,9 +43,20 @@ func (s *Store) PutOutboxFences(ctx context.Context, partition int32, fences []m
 	if len(fences) == 0 {
 		return nil
 	}
+	s.outboxFenceMu.Lock()
+	defer s.outboxFenceMu.Unlock()
 	b := s.db.NewBatch()
 	for i := range fences {
-		_ = b.Set(fenceKey(tableOutboxFence, uint32(partition), fences[i].Conversation), rows.EncodeFence(&fences[i]), nil)
+		f := &fences[i]
+		stored, err := s.loadFences(tableOutboxFence, uint32(partition), []mailbox.Conversation{f.Conversation})
+		if err != nil {
+			_ = b.Close()
+			return err
+		}
+		if len(stored) > 0 && f.Older(&stored[0]) {
+			continue
+		}
+		_ = b.Set(fenceKey(tableOutboxFence, uint32(partition), f.Conversation), rows.EncodeFence(f), nil)
 	}
 	return s.commit(b, true)
 }

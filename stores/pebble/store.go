@@ -30,9 +30,11 @@ type Store struct {
 	failed  chan struct{} // closed with the first failure
 	use     *usage.Counter
 
-	days     dayIndex
-	heads    stripes
-	commitMu sync.Mutex // orders CompareAndSetCommitState
+	days          dayIndex
+	heads         stripes
+	commitMu      sync.Mutex // orders CompareAndSetCommitState
+	registryMu    sync.Mutex // orders CompareAndSetRegistry
+	outboxFenceMu sync.Mutex // orders PutOutboxFences
 
 	shardsMu sync.Mutex
 	shards   map[mailbox.Shard]*shard

@@ -107,6 +107,8 @@ func everyCall(m *mailboxTest) map[string]error {
 	_, errs["LatestSlots"] = m.LatestSlots(ctx, group, 1, []string{"u"})
 	_, _, errs["LoadCommitState"] = m.LoadCommitState(ctx)
 	errs["CompareAndSetCommitState"] = m.CompareAndSetCommitState(ctx, 0, mailbox.CommitState{})
+	_, _, errs["LoadRegistry"] = m.LoadRegistry(ctx, "row")
+	errs["CompareAndSetRegistry"] = m.CompareAndSetRegistry(ctx, "row", 0, []byte("x"))
 	return errs
 }
 

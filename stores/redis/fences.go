@@ -13,6 +13,8 @@ import (
 // fencePart is how many fences one command reads or writes at most.
 const fencePart = 512
 
+var scriptPutOutboxFences = newScript("put_outbox_fences", "shardlib")
+
 // LoadFences implements mailbox.ShardStore.
 func (s *Store) LoadFences(ctx context.Context, n mailbox.Shard, cs []mailbox.Conversation) ([]mailbox.FenceRow, error) {
 	if err := s.enter(ctx); err != nil {
@@ -34,8 +36,8 @@ func (s *Store) LoadOutboxFences(ctx context.Context, partition int32, cs []mail
 	return s.loadFences(ctx, s.outboxFenceKey(partition), cs)
 }
 
-// PutOutboxFences implements mailbox.OutboxFenceStore. Rows are what they are
-// whatever was there: written again, they change nothing.
+// PutOutboxFences implements mailbox.OutboxFenceStore. Written again, rows change
+// nothing.
 func (s *Store) PutOutboxFences(ctx context.Context, partition int32, fences []mailbox.FenceRow) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -46,21 +48,21 @@ func (s *Store) PutOutboxFences(ctx context.Context, partition int32, fences []m
 			return err
 		}
 	}
-	if len(fences) == 0 {
-		return nil
-	}
-	pipe := s.client().Pipeline()
+	var calls []call
 	for len(fences) > 0 {
 		part, rest, _ := cut(fences, fencePart)
 		fences = rest
-		values := make([]any, 0, 2*len(part))
+		c := call{script: scriptPutOutboxFences, keys: []string{s.outboxFenceKey(partition)}}
 		for i := range part {
-			values = append(values, conversationMember(part[i].Conversation), rows.EncodeFence(&part[i]))
+			f := &part[i]
+			c.args = append(c.args, conversationMember(f.Conversation), rows.EncodeFence(f), fmt.Sprintf("%016x%016x", f.Newest(), f.Base))
 		}
-		pipe.HSet(ctx, s.outboxFenceKey(partition), values...)
+		calls = append(calls, c)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return s.serverError(fmt.Sprintf("write fences of outbox partition %d", partition), err)
+	for _, r := range s.run(ctx, calls) {
+		if r.err != nil {
+			return fmt.Errorf("write fences of outbox partition %d: %w", partition, r.err)
+		}
 	}
 	return nil
 }

@@ -267,6 +267,19 @@ func lostWrites() []lostWrite {
 			},
 		},
 		{
+			name: "CompareAndSetRegistry", prepare: nothing, first: mailbox.ErrOutcomeUnknown, again: mailbox.ErrHeadMoved,
+			write: func(ctx context.Context, s *Store, _ mailbox.Ownership) error {
+				return s.CompareAndSetRegistry(ctx, "row", 0, []byte("x"))
+			},
+			check: func(t *testing.T, s *Store, _ mailbox.Ownership) {
+				t.Helper()
+				got, revision, err := s.LoadRegistry(t.Context(), "row")
+				require.NoError(t, err)
+				require.EqualValues(t, 1, revision)
+				require.Equal(t, "x", string(got))
+			},
+		},
+		{
 			name: "EnsureDeployment", prepare: nothing,
 			write: func(ctx context.Context, s *Store, _ mailbox.Ownership) error {
 				return s.EnsureDeployment(ctx, deployment)

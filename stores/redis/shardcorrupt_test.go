@@ -106,6 +106,10 @@ func TestWhatCannotBeReadIsNamedAndNothingIsWritten(t *testing.T) {
 	setState := func(ctx context.Context, s *Store) error {
 		return s.CompareAndSetCommitState(ctx, 1, mailbox.CommitState{Epoch: 2})
 	}
+	loadRegistry := func(ctx context.Context, s *Store) error { _, _, err := s.LoadRegistry(ctx, "row"); return err }
+	setRegistry := func(ctx context.Context, s *Store) error {
+		return s.CompareAndSetRegistry(ctx, "row", 1, []byte("y"))
+	}
 	ensure := func(ctx context.Context, s *Store) error { return s.EnsureDeployment(ctx, deployment) }
 
 	set := func(field, value string) func(c *goredis.Client, key string) {
@@ -152,6 +156,9 @@ func TestWhatCannotBeReadIsNamedAndNothingIsWritten(t *testing.T) {
 		{"fence", func(s *Store) string { return s.fenceKey(1) }, otherType, []use{begin, repeat, loadFences}},
 		{"fence", func(s *Store) string { return s.fenceKey(1) }, set(conversationMember(conversation), "x"), []use{loadFences}},
 		{"fence", func(s *Store) string { return s.outboxFenceKey(1) }, otherType, []use{outboxFences, putOutboxFences}},
+		{"fence", func(s *Store) string { return s.outboxFenceKey(1) }, set(conversationMember(conversation), "x"), []use{outboxFences, putOutboxFences}},
+		{"fence", func(s *Store) string { return s.outboxFenceKey(1) }, set(conversationMember(conversation), ""), []use{putOutboxFences}},
+		{"fence", func(s *Store) string { return s.outboxFenceKey(1) }, set(conversationMember(conversation), "\x01 of another"), []use{outboxFences, putOutboxFences}},
 		{"head", func(s *Store) string { return s.headKey(conversation) }, otherType, []use{head, setHead}},
 		{"head", func(s *Store) string { return s.headKey(conversation) }, text("x"), []use{head, setHead}},
 		{"head", func(s *Store) string { return s.headKey(conversation) }, text(""), []use{head, setHead}},
@@ -168,6 +175,8 @@ func TestWhatCannotBeReadIsNamedAndNothingIsWritten(t *testing.T) {
 		{"latest slots", func(s *Store) string { return s.latestKey(version.Group, 1) }, set("a", "x"), []use{latest, putSlots}},
 		{"commit state", func(s *Store) string { return s.commitStateKey() }, otherType, []use{loadState, setState}},
 		{"commit state", func(s *Store) string { return s.commitStateKey() }, text("x"), []use{loadState, setState}},
+		{"registry row", func(s *Store) string { return s.registryKey("row") }, otherType, []use{loadRegistry, setRegistry}},
+		{"registry row", func(s *Store) string { return s.registryKey("row") }, text("x"), []use{loadRegistry, setRegistry}},
 		{"deployment", func(s *Store) string { return s.deploymentKey() }, otherType, []use{ensure}},
 		{"deployment", func(s *Store) string { return s.deploymentKey() }, text("x"), []use{ensure}},
 	} {
@@ -180,6 +189,7 @@ func TestWhatCannotBeReadIsNamedAndNothingIsWritten(t *testing.T) {
 		require.NoError(t, s.PutCommitted(ctx, conversation, "s", "m", []byte("row")))
 		require.NoError(t, s.PutVersion(ctx, version))
 		require.NoError(t, s.CompareAndSetCommitState(ctx, 0, mailbox.CommitState{Epoch: 1}))
+		require.NoError(t, s.CompareAndSetRegistry(ctx, "row", 0, []byte("x")))
 		require.NoError(t, ensure(ctx, s))
 		c.damage(s.client(), c.key(s))
 		before := dump(t, s)

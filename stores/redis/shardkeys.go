@@ -89,6 +89,8 @@ func (s *Store) latestKey(g mailbox.Group, generation uint64) string {
 
 func (s *Store) commitStateKey() string { return s.key("commitstate") }
 
+func (s *Store) registryKey(name string) string { return s.key("registry", name) }
+
 func (s *Store) deploymentKey() string { return s.key("deployment") }
 
 func (s *Store) settledKey() string { return s.key("settled") }

@@ -123,7 +123,7 @@ func loadScripts(t *testing.T, s *Store) {
 
 var shardScripts = []*script{
 	scriptBegin, scriptMarkChunks, scriptCommitWatermarks, scriptLoadShard, scriptFence, scriptRenewLease,
-	scriptReleaseLease, scriptPutBoundaries, scriptSetHead, scriptPutSlots, scriptRemoveProgress,
+	scriptReleaseLease, scriptPutBoundaries, scriptSetHead, scriptPutSlots, scriptRemoveProgress, scriptPutOutboxFences,
 }
 
 func ownShard(t *testing.T, s *Store, n mailbox.Shard, token byte) mailbox.Ownership {

@@ -98,11 +98,7 @@ func (s *Store) loadFences(ctx context.Context, stmt string, of int, cs []mailbo
 }
 
 func (s *Store) putFence(ctx context.Context, stmt string, of int, f *mailbox.FenceRow) error {
-	newest := f.Base
-	if n := len(f.Seen); n > 0 {
-		newest = max(newest, f.Seen[n-1].Epoch)
-	}
-	return s.write(ctx, "write a fence row", stmt, of, f.Conversation.Tenant, f.Conversation.ID, orderedUint64(newest), orderedUint64(f.Base), rows.EncodeFence(f))
+	return s.write(ctx, "write a fence row", stmt, of, f.Conversation.Tenant, f.Conversation.ID, orderedUint64(f.Newest()), orderedUint64(f.Base), rows.EncodeFence(f))
 }
 
 // orderedUint64 is a blob that CQL orders as the unsigned number it holds.

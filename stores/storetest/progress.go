@@ -392,4 +392,39 @@ func testFences(t *testing.T, open Open) {
 		f.crash()
 		require.Equal(f.t, []mailbox.FenceRow{row}, load(3))
 	})
+	clause(t, open, "CoordinatorsRowNeverFalls", func(f *fixture) {
+		state := func(base uint64, seen ...mailbox.FenceSeen) mailbox.FenceRow {
+			return mailbox.FenceRow{Conversation: conversation, Base: base, Seen: seen}
+		}
+		put := func(r mailbox.FenceRow) {
+			f.t.Helper()
+			require.NoError(f.t, f.Store.PutOutboxFences(f.ctx, 3, []mailbox.FenceRow{other, r}))
+		}
+		stored := func(want mailbox.FenceRow) {
+			f.t.Helper()
+			got, err := f.Store.LoadOutboxFences(f.ctx, 3, []mailbox.Conversation{conversation})
+			require.NoError(f.t, err)
+			require.Equal(f.t, []mailbox.FenceRow{want}, got)
+		}
+		// A coordinator that lost its partition, and wakes up in the middle of a batch.
+		now := state(5, mailbox.FenceSeen{Epoch: 7, Offset: 180}, mailbox.FenceSeen{Epoch: 1 << 40, Offset: 200})
+		put(now)
+		for _, late := range []mailbox.FenceRow{
+			state(0), state(5), state(6, mailbox.FenceSeen{Epoch: 7, Offset: 180}), state(1<<40 - 1),
+			state(4, mailbox.FenceSeen{Epoch: 5, Offset: 20}, mailbox.FenceSeen{Epoch: 7, Offset: 180}, mailbox.FenceSeen{Epoch: 1 << 40, Offset: 200}),
+		} {
+			put(late)
+			stored(now)
+		}
+		put(now)
+		stored(now)
+		for _, next := range []mailbox.FenceRow{
+			state(7, mailbox.FenceSeen{Epoch: 1 << 40, Offset: 200}), state(1 << 40), state(1<<40, mailbox.FenceSeen{Epoch: 1<<63 + 1, Offset: 3}), state(1<<63 + 1),
+		} {
+			put(next)
+			stored(next)
+		}
+		f.crash()
+		stored(state(1<<63 + 1))
+	})
 }

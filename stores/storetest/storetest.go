@@ -75,6 +75,7 @@ func Run(t *testing.T, open Open) {
 		{"Heads", testHeads},
 		{"Membership", testMembership},
 		{"CommitState", testCommitState},
+		{"Registry", testRegistry},
 		{"Inventory", testInventory},
 		{"Removal", testRemoval},
 		{"Model", testModel},

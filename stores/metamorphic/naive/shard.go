@@ -211,7 +211,13 @@ func (s *Store) PutOutboxFences(ctx context.Context, partition int32, rows []mai
 	if s.outbox[partition] == nil {
 		s.outbox[partition] = map[mailbox.Conversation]mailbox.FenceRow{}
 	}
-	return put(s.outbox[partition], rows)
+	later := make([]mailbox.FenceRow, 0, len(rows))
+	for _, r := range rows {
+		if stored, ok := s.outbox[partition][r.Conversation]; !ok || !r.Older(&stored) {
+			later = append(later, r)
+		}
+	}
+	return put(s.outbox[partition], later)
 }
 
 func pick(rows map[mailbox.Conversation]mailbox.FenceRow, cs []mailbox.Conversation) (out []mailbox.FenceRow) {

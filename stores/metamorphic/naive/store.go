@@ -33,6 +33,7 @@ type Store struct {
 	commits    mailbox.CommitState
 	revision   uint64 // of commits
 	retention  map[string]row
+	registry   map[string]registryRow
 }
 
 var _ mailbox.Store = (*Store)(nil)
