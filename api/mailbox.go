@@ -44,7 +44,9 @@ func (s *mailboxService) locate(tenant, user, text string) (position, error) {
 	if p.watermark, err = s.deps.Shards.Watermark(p.place); err != nil {
 		return p, err
 	}
-	p.epoch = s.deps.Shards.Epoch(p.place.Shard)
+	if p.epoch = s.deps.Shards.Epoch(p.place.Shard); p.epoch == 0 {
+		return p, &mailbox.MovedError{Shard: p.place.Shard} // just now
+	}
 	if text == "" {
 		p.cursor.Epoch = p.epoch
 		return p, nil
@@ -85,6 +87,11 @@ func (s *mailboxService) Pull(ctx context.Context, req *connect.Request[lanewayv
 	})
 	if err != nil {
 		return nil, s.withOldest(ctx, p, err)
+	}
+	// A node that was paused while it read may have been followed by another, which
+	// has told more: then this page does not count (I4).
+	if _, err := s.deps.Shards.Watermark(p.place); err != nil {
+		return nil, err
 	}
 	res.Entries = toProto(page.Entries)
 	res.CaughtUp = page.Complete

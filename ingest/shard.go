@@ -47,7 +47,7 @@ type Shard struct {
 	// admitted is the highest log offset that an earlier owner may have admitted:
 	// what is at or below it is looked up before it is decided.
 	admitted int64
-	leased   time.Time // when the lease was last asked for; monotonic
+	trust    trust
 	opening  opening
 
 	committer *watermark.Committer
@@ -152,7 +152,9 @@ func (s *Shard) becomeOwner(ctx context.Context) (mailbox.ShardState, error) {
 	if _, err := rand.Read(token[:]); err != nil {
 		return st, err
 	}
-	s.leased = time.Now()
+	asked := time.Now()
+	s.trust.term = s.opts.Lease
+	s.trust.from(asked)
 	s.own, err = s.cfg.Store.Fence(ctx, mailbox.FenceRequest{
 		Shard: s.cfg.Shard, LogEpoch: last.Epoch, Token: token, Owner: s.cfg.Node, Address: s.cfg.Address, Lease: s.opts.Lease,
 	})
@@ -181,11 +183,11 @@ func (s *Shard) becomeOwner(ctx context.Context) (mailbox.ShardState, error) {
 	if st, err = s.cfg.Store.LoadShard(ctx, s.cfg.Shard); err != nil {
 		return st, fmt.Errorf("load: %w", err)
 	}
-	if asked := time.Now(); asked.Sub(s.leased) > s.opts.Lease/3 { // a slow store: do not begin with a lease that is nearly over
+	if again := time.Now(); again.Sub(asked) > s.opts.Lease/3 { // a slow store: do not begin with a lease that is nearly over
 		if err := s.cfg.Store.RenewLease(ctx, s.own, s.opts.Lease); err != nil {
 			return st, fmt.Errorf("lease: %w", err)
 		}
-		s.leased = asked
+		s.trust.from(again)
 	}
 	low = st.Min()
 	s.start = low.NextOffset(logStart)

@@ -20,7 +20,10 @@ func (s *served) shard(i mailbox.Shard) (*ingest.Shard, error) {
 	if int(i) >= len(s.shards) || s.lost[i].Load() {
 		return nil, &mailbox.MovedError{Shard: i}
 	}
-	return s.shards[i], nil
+	if sh := s.shards[i]; sh.Serves() {
+		return sh, nil
+	}
+	return nil, &mailbox.MovedError{Shard: i} // perhaps: its lease could have ended
 }
 
 // Watermark implements api.Shards.

@@ -34,6 +34,7 @@ type process struct {
 
 	commits *conversation.Service
 	coord   atomic.Pointer[fanout.Coordinator]
+	owned   []atomic.Pointer[ingest.Shard]
 	failed  chan error // why it cannot go on
 }
 
@@ -56,10 +57,9 @@ func (w *World) start(number int) *process {
 	p.wg.Go(p.beat)
 	p.wg.Go(func() { p.coordinate(store) })
 	cache := membership.NewNodeCache(store, w.blobs, w.shards, membership.Bounds{})
+	p.owned = make([]atomic.Pointer[ingest.Shard], w.shards)
 	for shard := range w.shards {
-		if shard%len(w.processes) == number {
-			p.wg.Go(func() { p.own(mailbox.Shard(shard), store, cache) })
-		}
+		p.wg.Go(func() { p.own(mailbox.Shard(shard), store, cache) })
 	}
 	return p
 }
@@ -160,9 +160,12 @@ func (p *process) coordinate(store *conn) {
 	}
 }
 
-// own owns a shard for as long as it can.
+// own owns a shard, when its lease is to be had, for as long as it can.
 func (p *process) own(shard mailbox.Shard, store *conn, cache *membership.NodeCache) {
 	w := p.world
+	if !p.sleep(time.Duration(w.intn(4000)) * time.Millisecond) {
+		return
+	}
 	for p.ctx.Err() == nil {
 		s, err := ingest.Open(p.ctx, ingest.Config{
 			Shard: shard, Shards: w.shards, Store: store, Log: &shardLog{p, w.dispatches, int32(shard)}, Audiences: cache, Quarantine: shardQuarantine{w},
@@ -170,13 +173,16 @@ func (p *process) own(shard mailbox.Shard, store *conn, cache *membership.NodeCa
 		})
 		switch {
 		case err == nil:
-			p.fail(s.Run(p.ctx))
+			p.owned[shard].Store(s)
+			err := s.Run(p.ctx)
+			p.owned[shard].Store(nil)
+			p.fail(err)
 			return
 		case errors.Is(err, mailbox.ErrStoreRestarted):
 			p.fail(err)
 			return
 		}
-		if !p.sleep(500 * time.Millisecond) {
+		if !p.sleep(time.Second + time.Duration(w.intn(3000))*time.Millisecond) {
 			return
 		}
 	}
