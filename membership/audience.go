@@ -26,6 +26,12 @@ type Member struct {
 type Audience struct {
 	Members int
 	Lanes   [mailbox.LaneCount][]Member
+
+	// For Present: the members' bitmap, and the slot directory as far as it was
+	// known.
+	slots  *Bitmap
+	rows   []directoryRow
+	online *onlineSlots
 }
 
 // Bounds limits a NodeCache; zero values take the defaults.
@@ -164,7 +170,7 @@ func (c *NodeCache) load(ctx context.Context, m *Version, k bitmapKey) (*Audienc
 	d, ok := c.directories.get(dk)
 	c.mu.Unlock()
 	if !ok {
-		d = &directory{group: m.Group, generation: m.Generation, shard: k.shard, turn: turn.New()}
+		d = &directory{group: m.Group, generation: m.Generation, shard: k.shard, turn: turn.New(), online: newOnlineSlots(m.Group.Tenant)}
 	}
 	if err := d.turn.Take(ctx); err != nil {
 		return nil, unavailable(d.name(), err)

@@ -25,6 +25,8 @@ type directory struct {
 	// is made from it.
 	last      *Audience
 	lastSlots []uint32
+	// online is shared by the audiences that are made from these rows.
+	online *onlineSlots
 }
 
 type directoryRow struct {
@@ -84,6 +86,7 @@ func (d *directory) extend(ctx context.Context, store mailbox.MembershipStore, s
 // reset forgets the rows: one that should be there was not.
 func (d *directory) reset() {
 	d.rows, d.covered, d.last, d.lastSlots = nil, 0, nil, nil
+	d.online = newOnlineSlots(d.group.Tenant)
 }
 
 func (d *directory) find(slot uint32) (*directoryRow, error) {
@@ -108,6 +111,7 @@ func (d *directory) expand(bm *Bitmap) (a *Audience, err error) {
 		a, err = d.build(slots)
 	}
 	if err == nil {
+		a.slots, a.rows, a.online = bm, d.rows, d.online
 		d.last, d.lastSlots = a, slots
 	}
 	return a, err

@@ -1122,6 +1122,495 @@ func (x *GetGroupResponse) GetTargetShards() []uint32 {
 	return nil
 }
 
+// PresenceEvent is what a gateway knows of one device.
+type PresenceEvent struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	UserId   string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	DeviceId string                 `protobuf:"bytes,2,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	// ONLINE also for a device that still is: without news for presence.ttl a
+	// device counts as offline.
+	State v1.PresenceState `protobuf:"varint,3,opt,name=state,proto3,enum=laneway.log.v1.PresenceState" json:"state,omitempty"`
+	// Unix ms; 0: now, by the node's clock.
+	AtMs          int64 `protobuf:"varint,4,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceEvent) Reset() {
+	*x = PresenceEvent{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceEvent) ProtoMessage() {}
+
+func (x *PresenceEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceEvent.ProtoReflect.Descriptor instead.
+func (*PresenceEvent) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PresenceEvent) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *PresenceEvent) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
+}
+
+func (x *PresenceEvent) GetState() v1.PresenceState {
+	if x != nil {
+		return x.State
+	}
+	return v1.PresenceState(0)
+}
+
+func (x *PresenceEvent) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+type ReportPresenceRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TenantId string                 `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	// 1 to 1,000.
+	Events        []*PresenceEvent `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportPresenceRequest) Reset() {
+	*x = ReportPresenceRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportPresenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportPresenceRequest) ProtoMessage() {}
+
+func (x *ReportPresenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportPresenceRequest.ProtoReflect.Descriptor instead.
+func (*ReportPresenceRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReportPresenceRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *ReportPresenceRequest) GetEvents() []*PresenceEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+type ReportPresenceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportPresenceResponse) Reset() {
+	*x = ReportPresenceResponse{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportPresenceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportPresenceResponse) ProtoMessage() {}
+
+func (x *ReportPresenceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportPresenceResponse.ProtoReflect.Descriptor instead.
+func (*ReportPresenceResponse) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{17}
+}
+
+type GetPresenceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TenantId      string                 `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	UserId        string                 `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPresenceRequest) Reset() {
+	*x = GetPresenceRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPresenceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPresenceRequest) ProtoMessage() {}
+
+func (x *GetPresenceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPresenceRequest.ProtoReflect.Descriptor instead.
+func (*GetPresenceRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GetPresenceRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *GetPresenceRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+type DevicePresence struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	DeviceId string                 `protobuf:"bytes,1,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	State    v1.PresenceState       `protobuf:"varint,2,opt,name=state,proto3,enum=laneway.log.v1.PresenceState" json:"state,omitempty"`
+	// Of the newest event.
+	AtMs          int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DevicePresence) Reset() {
+	*x = DevicePresence{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DevicePresence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DevicePresence) ProtoMessage() {}
+
+func (x *DevicePresence) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DevicePresence.ProtoReflect.Descriptor instead.
+func (*DevicePresence) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DevicePresence) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
+}
+
+func (x *DevicePresence) GetState() v1.PresenceState {
+	if x != nil {
+		return x.State
+	}
+	return v1.PresenceState(0)
+}
+
+func (x *DevicePresence) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+type GetPresenceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True when a device is online.
+	Online  bool              `protobuf:"varint,1,opt,name=online,proto3" json:"online,omitempty"`
+	Devices []*DevicePresence `protobuf:"bytes,2,rep,name=devices,proto3" json:"devices,omitempty"`
+	// False while the node still reads the presence topic after its start.
+	Complete      bool `protobuf:"varint,3,opt,name=complete,proto3" json:"complete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPresenceResponse) Reset() {
+	*x = GetPresenceResponse{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPresenceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPresenceResponse) ProtoMessage() {}
+
+func (x *GetPresenceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPresenceResponse.ProtoReflect.Descriptor instead.
+func (*GetPresenceResponse) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GetPresenceResponse) GetOnline() bool {
+	if x != nil {
+		return x.Online
+	}
+	return false
+}
+
+func (x *GetPresenceResponse) GetDevices() []*DevicePresence {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *GetPresenceResponse) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+type NotifyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TenantId      string                 `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotifyRequest) Reset() {
+	*x = NotifyRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotifyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotifyRequest) ProtoMessage() {}
+
+func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotifyRequest.ProtoReflect.Descriptor instead.
+func (*NotifyRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *NotifyRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+// UserNews names a user who may have something new to pull.
+type UserNews struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	UserId string                 `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The lane's watermark: pulling now covers at least this position.
+	AvailableThrough uint64 `protobuf:"varint,2,opt,name=available_through,json=availableThrough,proto3" json:"available_through,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *UserNews) Reset() {
+	*x = UserNews{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserNews) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserNews) ProtoMessage() {}
+
+func (x *UserNews) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserNews.ProtoReflect.Descriptor instead.
+func (*UserNews) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *UserNews) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *UserNews) GetAvailableThrough() uint64 {
+	if x != nil {
+		return x.AvailableThrough
+	}
+	return 0
+}
+
+type NotifyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True for the first message, and whenever users may have been left out: pull
+	// for everybody who is connected to this gateway.
+	PullAll bool `protobuf:"varint,1,opt,name=pull_all,json=pullAll,proto3" json:"pull_all,omitempty"`
+	// At most 1,000.
+	News          []*UserNews `protobuf:"bytes,2,rep,name=news,proto3" json:"news,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotifyResponse) Reset() {
+	*x = NotifyResponse{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotifyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotifyResponse) ProtoMessage() {}
+
+func (x *NotifyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotifyResponse.ProtoReflect.Descriptor instead.
+func (*NotifyResponse) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *NotifyResponse) GetPullAll() bool {
+	if x != nil {
+		return x.PullAll
+	}
+	return false
+}
+
+func (x *NotifyResponse) GetNews() []*UserNews {
+	if x != nil {
+		return x.News
+	}
+	return nil
+}
+
 type ListShardsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Also return the lanes.
@@ -1132,7 +1621,7 @@ type ListShardsRequest struct {
 
 func (x *ListShardsRequest) Reset() {
 	*x = ListShardsRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[15]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1633,7 @@ func (x *ListShardsRequest) String() string {
 func (*ListShardsRequest) ProtoMessage() {}
 
 func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[15]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1646,7 @@ func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsRequest.ProtoReflect.Descriptor instead.
 func (*ListShardsRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{15}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListShardsRequest) GetLanes() bool {
@@ -1181,7 +1670,7 @@ type LaneStatus struct {
 
 func (x *LaneStatus) Reset() {
 	*x = LaneStatus{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[16]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1682,7 @@ func (x *LaneStatus) String() string {
 func (*LaneStatus) ProtoMessage() {}
 
 func (x *LaneStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[16]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1695,7 @@ func (x *LaneStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneStatus.ProtoReflect.Descriptor instead.
 func (*LaneStatus) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{16}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LaneStatus) GetLane() uint32 {
@@ -1266,7 +1755,7 @@ type ShardStatus struct {
 
 func (x *ShardStatus) Reset() {
 	*x = ShardStatus{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[17]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1767,7 @@ func (x *ShardStatus) String() string {
 func (*ShardStatus) ProtoMessage() {}
 
 func (x *ShardStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[17]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1780,7 @@ func (x *ShardStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardStatus.ProtoReflect.Descriptor instead.
 func (*ShardStatus) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{17}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ShardStatus) GetShard() uint32 {
@@ -1387,7 +1876,7 @@ type ListShardsResponse struct {
 
 func (x *ListShardsResponse) Reset() {
 	*x = ListShardsResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[18]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1888,7 @@ func (x *ListShardsResponse) String() string {
 func (*ListShardsResponse) ProtoMessage() {}
 
 func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[18]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1901,7 @@ func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsResponse.ProtoReflect.Descriptor instead.
 func (*ListShardsResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{18}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListShardsResponse) GetShards() []*ShardStatus {
@@ -1432,7 +1921,7 @@ type ListDispatchesRequest struct {
 
 func (x *ListDispatchesRequest) Reset() {
 	*x = ListDispatchesRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[19]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1933,7 @@ func (x *ListDispatchesRequest) String() string {
 func (*ListDispatchesRequest) ProtoMessage() {}
 
 func (x *ListDispatchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[19]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1946,7 @@ func (x *ListDispatchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDispatchesRequest.ProtoReflect.Descriptor instead.
 func (*ListDispatchesRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{19}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListDispatchesRequest) GetLimit() int32 {
@@ -1487,7 +1976,7 @@ type DispatchStatus struct {
 
 func (x *DispatchStatus) Reset() {
 	*x = DispatchStatus{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[20]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1988,7 @@ func (x *DispatchStatus) String() string {
 func (*DispatchStatus) ProtoMessage() {}
 
 func (x *DispatchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[20]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +2001,7 @@ func (x *DispatchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchStatus.ProtoReflect.Descriptor instead.
 func (*DispatchStatus) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{20}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DispatchStatus) GetDispatchId() string {
@@ -1594,7 +2083,7 @@ type ListDispatchesResponse struct {
 
 func (x *ListDispatchesResponse) Reset() {
 	*x = ListDispatchesResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[21]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +2095,7 @@ func (x *ListDispatchesResponse) String() string {
 func (*ListDispatchesResponse) ProtoMessage() {}
 
 func (x *ListDispatchesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[21]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +2108,7 @@ func (x *ListDispatchesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDispatchesResponse.ProtoReflect.Descriptor instead.
 func (*ListDispatchesResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{21}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListDispatchesResponse) GetDispatches() []*DispatchStatus {
@@ -1655,7 +2144,7 @@ type QuarantinedEntry struct {
 
 func (x *QuarantinedEntry) Reset() {
 	*x = QuarantinedEntry{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +2156,7 @@ func (x *QuarantinedEntry) String() string {
 func (*QuarantinedEntry) ProtoMessage() {}
 
 func (x *QuarantinedEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +2169,7 @@ func (x *QuarantinedEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantinedEntry.ProtoReflect.Descriptor instead.
 func (*QuarantinedEntry) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{22}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *QuarantinedEntry) GetOffset() int64 {
@@ -1765,7 +2254,7 @@ type ListQuarantinedRequest struct {
 
 func (x *ListQuarantinedRequest) Reset() {
 	*x = ListQuarantinedRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[23]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +2266,7 @@ func (x *ListQuarantinedRequest) String() string {
 func (*ListQuarantinedRequest) ProtoMessage() {}
 
 func (x *ListQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[23]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +2279,7 @@ func (x *ListQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*ListQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{23}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListQuarantinedRequest) GetFromOffset() int64 {
@@ -1818,7 +2307,7 @@ type ListQuarantinedResponse struct {
 
 func (x *ListQuarantinedResponse) Reset() {
 	*x = ListQuarantinedResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[24]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +2319,7 @@ func (x *ListQuarantinedResponse) String() string {
 func (*ListQuarantinedResponse) ProtoMessage() {}
 
 func (x *ListQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[24]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +2332,7 @@ func (x *ListQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*ListQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{24}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListQuarantinedResponse) GetEntries() []*QuarantinedEntry {
@@ -1869,7 +2358,7 @@ type GetQuarantinedRequest struct {
 
 func (x *GetQuarantinedRequest) Reset() {
 	*x = GetQuarantinedRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[25]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2370,7 @@ func (x *GetQuarantinedRequest) String() string {
 func (*GetQuarantinedRequest) ProtoMessage() {}
 
 func (x *GetQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[25]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2383,7 @@ func (x *GetQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*GetQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{25}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetQuarantinedRequest) GetOffset() int64 {
@@ -1913,7 +2402,7 @@ type GetQuarantinedResponse struct {
 
 func (x *GetQuarantinedResponse) Reset() {
 	*x = GetQuarantinedResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[26]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2414,7 @@ func (x *GetQuarantinedResponse) String() string {
 func (*GetQuarantinedResponse) ProtoMessage() {}
 
 func (x *GetQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[26]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2427,7 @@ func (x *GetQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*GetQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{26}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetQuarantinedResponse) GetEntry() *QuarantinedEntry {
@@ -1957,7 +2446,7 @@ type RetryQuarantinedRequest struct {
 
 func (x *RetryQuarantinedRequest) Reset() {
 	*x = RetryQuarantinedRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[27]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2458,7 @@ func (x *RetryQuarantinedRequest) String() string {
 func (*RetryQuarantinedRequest) ProtoMessage() {}
 
 func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[27]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2471,7 @@ func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*RetryQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{27}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RetryQuarantinedRequest) GetOffset() int64 {
@@ -2004,7 +2493,7 @@ type RetryQuarantinedResponse struct {
 
 func (x *RetryQuarantinedResponse) Reset() {
 	*x = RetryQuarantinedResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[28]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2505,7 @@ func (x *RetryQuarantinedResponse) String() string {
 func (*RetryQuarantinedResponse) ProtoMessage() {}
 
 func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[28]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2518,7 @@ func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*RetryQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{28}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RetryQuarantinedResponse) GetTopic() string {
@@ -2071,7 +2560,7 @@ type ErrorReason struct {
 
 func (x *ErrorReason) Reset() {
 	*x = ErrorReason{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[29]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2572,7 @@ func (x *ErrorReason) String() string {
 func (*ErrorReason) ProtoMessage() {}
 
 func (x *ErrorReason) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[29]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2585,7 @@ func (x *ErrorReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorReason.ProtoReflect.Descriptor instead.
 func (*ErrorReason) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{29}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ErrorReason) GetReason() string {
@@ -2223,7 +2712,35 @@ const file_laneway_v1_laneway_proto_rawDesc = "" +
 	"\x10conversation_seq\x18\x03 \x01(\x04R\x0fconversationSeq\x12!\n" +
 	"\fmember_count\x18\x04 \x01(\rR\vmemberCount\x12&\n" +
 	"\x0fslot_high_water\x18\x05 \x01(\rR\rslotHighWater\x12#\n" +
-	"\rtarget_shards\x18\x06 \x03(\rR\ftargetShards\")\n" +
+	"\rtarget_shards\x18\x06 \x03(\rR\ftargetShards\"\x8f\x01\n" +
+	"\rPresenceEvent\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1b\n" +
+	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x123\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x1d.laneway.log.v1.PresenceStateR\x05state\x12\x13\n" +
+	"\x05at_ms\x18\x04 \x01(\x03R\x04atMs\"g\n" +
+	"\x15ReportPresenceRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x121\n" +
+	"\x06events\x18\x02 \x03(\v2\x19.laneway.v1.PresenceEventR\x06events\"\x18\n" +
+	"\x16ReportPresenceResponse\"J\n" +
+	"\x12GetPresenceRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\"w\n" +
+	"\x0eDevicePresence\x12\x1b\n" +
+	"\tdevice_id\x18\x01 \x01(\tR\bdeviceId\x123\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1d.laneway.log.v1.PresenceStateR\x05state\x12\x13\n" +
+	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\"\x7f\n" +
+	"\x13GetPresenceResponse\x12\x16\n" +
+	"\x06online\x18\x01 \x01(\bR\x06online\x124\n" +
+	"\adevices\x18\x02 \x03(\v2\x1a.laneway.v1.DevicePresenceR\adevices\x12\x1a\n" +
+	"\bcomplete\x18\x03 \x01(\bR\bcomplete\",\n" +
+	"\rNotifyRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\"P\n" +
+	"\bUserNews\x12\x17\n" +
+	"\auser_id\x18\x01 \x01(\tR\x06userId\x12+\n" +
+	"\x11available_through\x18\x02 \x01(\x04R\x10availableThrough\"U\n" +
+	"\x0eNotifyResponse\x12\x19\n" +
+	"\bpull_all\x18\x01 \x01(\bR\apullAll\x12(\n" +
+	"\x04news\x18\x02 \x03(\v2\x14.laneway.v1.UserNewsR\x04news\")\n" +
 	"\x11ListShardsRequest\x12\x14\n" +
 	"\x05lanes\x18\x01 \x01(\bR\x05lanes\"\x8a\x01\n" +
 	"\n" +
@@ -2318,7 +2835,11 @@ const file_laneway_v1_laneway_proto_rawDesc = "" +
 	"\x04Join\x12\x17.laneway.v1.JoinRequest\x1a\x1e.laneway.v1.MembershipResponse\x12A\n" +
 	"\x05Leave\x12\x18.laneway.v1.LeaveRequest\x1a\x1e.laneway.v1.MembershipResponse\x12E\n" +
 	"\x06Import\x12\x19.laneway.v1.ImportRequest\x1a\x1e.laneway.v1.MembershipResponse(\x01\x12E\n" +
-	"\x03Get\x12\x1b.laneway.v1.GetGroupRequest\x1a\x1c.laneway.v1.GetGroupResponse\"\x03\x90\x02\x012\xdc\x03\n" +
+	"\x03Get\x12\x1b.laneway.v1.GetGroupRequest\x1a\x1c.laneway.v1.GetGroupResponse\"\x03\x90\x02\x012\xf2\x01\n" +
+	"\x0fPresenceService\x12O\n" +
+	"\x06Report\x12!.laneway.v1.ReportPresenceRequest\x1a\".laneway.v1.ReportPresenceResponse\x12K\n" +
+	"\x03Get\x12\x1e.laneway.v1.GetPresenceRequest\x1a\x1f.laneway.v1.GetPresenceResponse\"\x03\x90\x02\x01\x12A\n" +
+	"\x06Notify\x12\x19.laneway.v1.NotifyRequest\x1a\x1a.laneway.v1.NotifyResponse0\x012\xdc\x03\n" +
 	"\fAdminService\x12P\n" +
 	"\n" +
 	"ListShards\x12\x1d.laneway.v1.ListShardsRequest\x1a\x1e.laneway.v1.ListShardsResponse\"\x03\x90\x02\x01\x12\\\n" +
@@ -2339,7 +2860,7 @@ func file_laneway_v1_laneway_proto_rawDescGZIP() []byte {
 	return file_laneway_v1_laneway_proto_rawDescData
 }
 
-var file_laneway_v1_laneway_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_laneway_v1_laneway_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_laneway_v1_laneway_proto_goTypes = []any{
 	(*Entry)(nil),                    // 0: laneway.v1.Entry
 	(*PullRequest)(nil),              // 1: laneway.v1.PullRequest
@@ -2356,66 +2877,87 @@ var file_laneway_v1_laneway_proto_goTypes = []any{
 	(*ImportRequest)(nil),            // 12: laneway.v1.ImportRequest
 	(*GetGroupRequest)(nil),          // 13: laneway.v1.GetGroupRequest
 	(*GetGroupResponse)(nil),         // 14: laneway.v1.GetGroupResponse
-	(*ListShardsRequest)(nil),        // 15: laneway.v1.ListShardsRequest
-	(*LaneStatus)(nil),               // 16: laneway.v1.LaneStatus
-	(*ShardStatus)(nil),              // 17: laneway.v1.ShardStatus
-	(*ListShardsResponse)(nil),       // 18: laneway.v1.ListShardsResponse
-	(*ListDispatchesRequest)(nil),    // 19: laneway.v1.ListDispatchesRequest
-	(*DispatchStatus)(nil),           // 20: laneway.v1.DispatchStatus
-	(*ListDispatchesResponse)(nil),   // 21: laneway.v1.ListDispatchesResponse
-	(*QuarantinedEntry)(nil),         // 22: laneway.v1.QuarantinedEntry
-	(*ListQuarantinedRequest)(nil),   // 23: laneway.v1.ListQuarantinedRequest
-	(*ListQuarantinedResponse)(nil),  // 24: laneway.v1.ListQuarantinedResponse
-	(*GetQuarantinedRequest)(nil),    // 25: laneway.v1.GetQuarantinedRequest
-	(*GetQuarantinedResponse)(nil),   // 26: laneway.v1.GetQuarantinedResponse
-	(*RetryQuarantinedRequest)(nil),  // 27: laneway.v1.RetryQuarantinedRequest
-	(*RetryQuarantinedResponse)(nil), // 28: laneway.v1.RetryQuarantinedResponse
-	(*ErrorReason)(nil),              // 29: laneway.v1.ErrorReason
-	(v1.EventKind)(0),                // 30: laneway.log.v1.EventKind
-	(v1.ConversationKind)(0),         // 31: laneway.log.v1.ConversationKind
-	(*v1.Event)(nil),                 // 32: laneway.log.v1.Event
+	(*PresenceEvent)(nil),            // 15: laneway.v1.PresenceEvent
+	(*ReportPresenceRequest)(nil),    // 16: laneway.v1.ReportPresenceRequest
+	(*ReportPresenceResponse)(nil),   // 17: laneway.v1.ReportPresenceResponse
+	(*GetPresenceRequest)(nil),       // 18: laneway.v1.GetPresenceRequest
+	(*DevicePresence)(nil),           // 19: laneway.v1.DevicePresence
+	(*GetPresenceResponse)(nil),      // 20: laneway.v1.GetPresenceResponse
+	(*NotifyRequest)(nil),            // 21: laneway.v1.NotifyRequest
+	(*UserNews)(nil),                 // 22: laneway.v1.UserNews
+	(*NotifyResponse)(nil),           // 23: laneway.v1.NotifyResponse
+	(*ListShardsRequest)(nil),        // 24: laneway.v1.ListShardsRequest
+	(*LaneStatus)(nil),               // 25: laneway.v1.LaneStatus
+	(*ShardStatus)(nil),              // 26: laneway.v1.ShardStatus
+	(*ListShardsResponse)(nil),       // 27: laneway.v1.ListShardsResponse
+	(*ListDispatchesRequest)(nil),    // 28: laneway.v1.ListDispatchesRequest
+	(*DispatchStatus)(nil),           // 29: laneway.v1.DispatchStatus
+	(*ListDispatchesResponse)(nil),   // 30: laneway.v1.ListDispatchesResponse
+	(*QuarantinedEntry)(nil),         // 31: laneway.v1.QuarantinedEntry
+	(*ListQuarantinedRequest)(nil),   // 32: laneway.v1.ListQuarantinedRequest
+	(*ListQuarantinedResponse)(nil),  // 33: laneway.v1.ListQuarantinedResponse
+	(*GetQuarantinedRequest)(nil),    // 34: laneway.v1.GetQuarantinedRequest
+	(*GetQuarantinedResponse)(nil),   // 35: laneway.v1.GetQuarantinedResponse
+	(*RetryQuarantinedRequest)(nil),  // 36: laneway.v1.RetryQuarantinedRequest
+	(*RetryQuarantinedResponse)(nil), // 37: laneway.v1.RetryQuarantinedResponse
+	(*ErrorReason)(nil),              // 38: laneway.v1.ErrorReason
+	(v1.EventKind)(0),                // 39: laneway.log.v1.EventKind
+	(v1.ConversationKind)(0),         // 40: laneway.log.v1.ConversationKind
+	(*v1.Event)(nil),                 // 41: laneway.log.v1.Event
+	(v1.PresenceState)(0),            // 42: laneway.log.v1.PresenceState
 }
 var file_laneway_v1_laneway_proto_depIdxs = []int32{
-	30, // 0: laneway.v1.Entry.kind:type_name -> laneway.log.v1.EventKind
+	39, // 0: laneway.v1.Entry.kind:type_name -> laneway.log.v1.EventKind
 	0,  // 1: laneway.v1.PullResponse.entries:type_name -> laneway.v1.Entry
-	31, // 2: laneway.v1.CommitRequest.conversation_kind:type_name -> laneway.log.v1.ConversationKind
-	32, // 3: laneway.v1.CommitRequest.events:type_name -> laneway.log.v1.Event
-	16, // 4: laneway.v1.ShardStatus.lanes:type_name -> laneway.v1.LaneStatus
-	17, // 5: laneway.v1.ListShardsResponse.shards:type_name -> laneway.v1.ShardStatus
-	20, // 6: laneway.v1.ListDispatchesResponse.dispatches:type_name -> laneway.v1.DispatchStatus
-	22, // 7: laneway.v1.ListQuarantinedResponse.entries:type_name -> laneway.v1.QuarantinedEntry
-	22, // 8: laneway.v1.GetQuarantinedResponse.entry:type_name -> laneway.v1.QuarantinedEntry
-	1,  // 9: laneway.v1.MailboxService.Pull:input_type -> laneway.v1.PullRequest
-	3,  // 10: laneway.v1.MailboxService.Watch:input_type -> laneway.v1.WatchRequest
-	5,  // 11: laneway.v1.MailboxService.Truncate:input_type -> laneway.v1.TruncateRequest
-	7,  // 12: laneway.v1.CommitService.Commit:input_type -> laneway.v1.CommitRequest
-	9,  // 13: laneway.v1.MembershipService.Join:input_type -> laneway.v1.JoinRequest
-	10, // 14: laneway.v1.MembershipService.Leave:input_type -> laneway.v1.LeaveRequest
-	12, // 15: laneway.v1.MembershipService.Import:input_type -> laneway.v1.ImportRequest
-	13, // 16: laneway.v1.MembershipService.Get:input_type -> laneway.v1.GetGroupRequest
-	15, // 17: laneway.v1.AdminService.ListShards:input_type -> laneway.v1.ListShardsRequest
-	19, // 18: laneway.v1.AdminService.ListDispatches:input_type -> laneway.v1.ListDispatchesRequest
-	23, // 19: laneway.v1.AdminService.ListQuarantined:input_type -> laneway.v1.ListQuarantinedRequest
-	25, // 20: laneway.v1.AdminService.GetQuarantined:input_type -> laneway.v1.GetQuarantinedRequest
-	27, // 21: laneway.v1.AdminService.RetryQuarantined:input_type -> laneway.v1.RetryQuarantinedRequest
-	2,  // 22: laneway.v1.MailboxService.Pull:output_type -> laneway.v1.PullResponse
-	4,  // 23: laneway.v1.MailboxService.Watch:output_type -> laneway.v1.WatchResponse
-	6,  // 24: laneway.v1.MailboxService.Truncate:output_type -> laneway.v1.TruncateResponse
-	8,  // 25: laneway.v1.CommitService.Commit:output_type -> laneway.v1.CommitResponse
-	11, // 26: laneway.v1.MembershipService.Join:output_type -> laneway.v1.MembershipResponse
-	11, // 27: laneway.v1.MembershipService.Leave:output_type -> laneway.v1.MembershipResponse
-	11, // 28: laneway.v1.MembershipService.Import:output_type -> laneway.v1.MembershipResponse
-	14, // 29: laneway.v1.MembershipService.Get:output_type -> laneway.v1.GetGroupResponse
-	18, // 30: laneway.v1.AdminService.ListShards:output_type -> laneway.v1.ListShardsResponse
-	21, // 31: laneway.v1.AdminService.ListDispatches:output_type -> laneway.v1.ListDispatchesResponse
-	24, // 32: laneway.v1.AdminService.ListQuarantined:output_type -> laneway.v1.ListQuarantinedResponse
-	26, // 33: laneway.v1.AdminService.GetQuarantined:output_type -> laneway.v1.GetQuarantinedResponse
-	28, // 34: laneway.v1.AdminService.RetryQuarantined:output_type -> laneway.v1.RetryQuarantinedResponse
-	22, // [22:35] is the sub-list for method output_type
-	9,  // [9:22] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	40, // 2: laneway.v1.CommitRequest.conversation_kind:type_name -> laneway.log.v1.ConversationKind
+	41, // 3: laneway.v1.CommitRequest.events:type_name -> laneway.log.v1.Event
+	42, // 4: laneway.v1.PresenceEvent.state:type_name -> laneway.log.v1.PresenceState
+	15, // 5: laneway.v1.ReportPresenceRequest.events:type_name -> laneway.v1.PresenceEvent
+	42, // 6: laneway.v1.DevicePresence.state:type_name -> laneway.log.v1.PresenceState
+	19, // 7: laneway.v1.GetPresenceResponse.devices:type_name -> laneway.v1.DevicePresence
+	22, // 8: laneway.v1.NotifyResponse.news:type_name -> laneway.v1.UserNews
+	25, // 9: laneway.v1.ShardStatus.lanes:type_name -> laneway.v1.LaneStatus
+	26, // 10: laneway.v1.ListShardsResponse.shards:type_name -> laneway.v1.ShardStatus
+	29, // 11: laneway.v1.ListDispatchesResponse.dispatches:type_name -> laneway.v1.DispatchStatus
+	31, // 12: laneway.v1.ListQuarantinedResponse.entries:type_name -> laneway.v1.QuarantinedEntry
+	31, // 13: laneway.v1.GetQuarantinedResponse.entry:type_name -> laneway.v1.QuarantinedEntry
+	1,  // 14: laneway.v1.MailboxService.Pull:input_type -> laneway.v1.PullRequest
+	3,  // 15: laneway.v1.MailboxService.Watch:input_type -> laneway.v1.WatchRequest
+	5,  // 16: laneway.v1.MailboxService.Truncate:input_type -> laneway.v1.TruncateRequest
+	7,  // 17: laneway.v1.CommitService.Commit:input_type -> laneway.v1.CommitRequest
+	9,  // 18: laneway.v1.MembershipService.Join:input_type -> laneway.v1.JoinRequest
+	10, // 19: laneway.v1.MembershipService.Leave:input_type -> laneway.v1.LeaveRequest
+	12, // 20: laneway.v1.MembershipService.Import:input_type -> laneway.v1.ImportRequest
+	13, // 21: laneway.v1.MembershipService.Get:input_type -> laneway.v1.GetGroupRequest
+	16, // 22: laneway.v1.PresenceService.Report:input_type -> laneway.v1.ReportPresenceRequest
+	18, // 23: laneway.v1.PresenceService.Get:input_type -> laneway.v1.GetPresenceRequest
+	21, // 24: laneway.v1.PresenceService.Notify:input_type -> laneway.v1.NotifyRequest
+	24, // 25: laneway.v1.AdminService.ListShards:input_type -> laneway.v1.ListShardsRequest
+	28, // 26: laneway.v1.AdminService.ListDispatches:input_type -> laneway.v1.ListDispatchesRequest
+	32, // 27: laneway.v1.AdminService.ListQuarantined:input_type -> laneway.v1.ListQuarantinedRequest
+	34, // 28: laneway.v1.AdminService.GetQuarantined:input_type -> laneway.v1.GetQuarantinedRequest
+	36, // 29: laneway.v1.AdminService.RetryQuarantined:input_type -> laneway.v1.RetryQuarantinedRequest
+	2,  // 30: laneway.v1.MailboxService.Pull:output_type -> laneway.v1.PullResponse
+	4,  // 31: laneway.v1.MailboxService.Watch:output_type -> laneway.v1.WatchResponse
+	6,  // 32: laneway.v1.MailboxService.Truncate:output_type -> laneway.v1.TruncateResponse
+	8,  // 33: laneway.v1.CommitService.Commit:output_type -> laneway.v1.CommitResponse
+	11, // 34: laneway.v1.MembershipService.Join:output_type -> laneway.v1.MembershipResponse
+	11, // 35: laneway.v1.MembershipService.Leave:output_type -> laneway.v1.MembershipResponse
+	11, // 36: laneway.v1.MembershipService.Import:output_type -> laneway.v1.MembershipResponse
+	14, // 37: laneway.v1.MembershipService.Get:output_type -> laneway.v1.GetGroupResponse
+	17, // 38: laneway.v1.PresenceService.Report:output_type -> laneway.v1.ReportPresenceResponse
+	20, // 39: laneway.v1.PresenceService.Get:output_type -> laneway.v1.GetPresenceResponse
+	23, // 40: laneway.v1.PresenceService.Notify:output_type -> laneway.v1.NotifyResponse
+	27, // 41: laneway.v1.AdminService.ListShards:output_type -> laneway.v1.ListShardsResponse
+	30, // 42: laneway.v1.AdminService.ListDispatches:output_type -> laneway.v1.ListDispatchesResponse
+	33, // 43: laneway.v1.AdminService.ListQuarantined:output_type -> laneway.v1.ListQuarantinedResponse
+	35, // 44: laneway.v1.AdminService.GetQuarantined:output_type -> laneway.v1.GetQuarantinedResponse
+	37, // 45: laneway.v1.AdminService.RetryQuarantined:output_type -> laneway.v1.RetryQuarantinedResponse
+	30, // [30:46] is the sub-list for method output_type
+	14, // [14:30] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_laneway_v1_laneway_proto_init() }
@@ -2429,9 +2971,9 @@ func file_laneway_v1_laneway_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_laneway_v1_laneway_proto_rawDesc), len(file_laneway_v1_laneway_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   39,
 			NumExtensions: 0,
-			NumServices:   4,
+			NumServices:   5,
 		},
 		GoTypes:           file_laneway_v1_laneway_proto_goTypes,
 		DependencyIndexes: file_laneway_v1_laneway_proto_depIdxs,

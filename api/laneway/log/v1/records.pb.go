@@ -184,6 +184,55 @@ func (MembershipKind) EnumDescriptor() ([]byte, []int) {
 	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{2}
 }
 
+type PresenceState int32
+
+const (
+	PresenceState_PRESENCE_STATE_UNSPECIFIED PresenceState = 0
+	PresenceState_PRESENCE_STATE_ONLINE      PresenceState = 1
+	PresenceState_PRESENCE_STATE_OFFLINE     PresenceState = 2
+)
+
+// Enum value maps for PresenceState.
+var (
+	PresenceState_name = map[int32]string{
+		0: "PRESENCE_STATE_UNSPECIFIED",
+		1: "PRESENCE_STATE_ONLINE",
+		2: "PRESENCE_STATE_OFFLINE",
+	}
+	PresenceState_value = map[string]int32{
+		"PRESENCE_STATE_UNSPECIFIED": 0,
+		"PRESENCE_STATE_ONLINE":      1,
+		"PRESENCE_STATE_OFFLINE":     2,
+	}
+)
+
+func (x PresenceState) Enum() *PresenceState {
+	p := new(PresenceState)
+	*p = x
+	return p
+}
+
+func (x PresenceState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PresenceState) Descriptor() protoreflect.EnumDescriptor {
+	return file_laneway_log_v1_records_proto_enumTypes[3].Descriptor()
+}
+
+func (PresenceState) Type() protoreflect.EnumType {
+	return &file_laneway_log_v1_records_proto_enumTypes[3]
+}
+
+func (x PresenceState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PresenceState.Descriptor instead.
+func (PresenceState) EnumDescriptor() ([]byte, []int) {
+	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{3}
+}
+
 // Event is one event of a message and who gets it.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1444,6 +1493,96 @@ func (x *QuarantinedRecord) GetValue() []byte {
 	return nil
 }
 
+// PresenceRecord on the presence topic says that a device came online, is still
+// online, or went offline. The record's key is tenant_id, user_id and device_id
+// with a zero byte between them, so that compaction keeps the last of each
+// device. A record with the key and no value says offline.
+type PresenceRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1.
+	SchemaVersion uint32        `protobuf:"varint,1,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
+	TenantId      string        `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	UserId        string        `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	DeviceId      string        `protobuf:"bytes,4,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	State         PresenceState `protobuf:"varint,5,opt,name=state,proto3,enum=laneway.log.v1.PresenceState" json:"state,omitempty"`
+	// Unix ms, by the gateway's clock: of one device's records the newest counts.
+	AtMs          int64 `protobuf:"varint,6,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PresenceRecord) Reset() {
+	*x = PresenceRecord{}
+	mi := &file_laneway_log_v1_records_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PresenceRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PresenceRecord) ProtoMessage() {}
+
+func (x *PresenceRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_log_v1_records_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PresenceRecord.ProtoReflect.Descriptor instead.
+func (*PresenceRecord) Descriptor() ([]byte, []int) {
+	return file_laneway_log_v1_records_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PresenceRecord) GetSchemaVersion() uint32 {
+	if x != nil {
+		return x.SchemaVersion
+	}
+	return 0
+}
+
+func (x *PresenceRecord) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *PresenceRecord) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *PresenceRecord) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
+}
+
+func (x *PresenceRecord) GetState() PresenceState {
+	if x != nil {
+		return x.State
+	}
+	return PresenceState_PRESENCE_STATE_UNSPECIFIED
+}
+
+func (x *PresenceRecord) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
 var File_laneway_log_v1_records_proto protoreflect.FileDescriptor
 
 const file_laneway_log_v1_records_proto_rawDesc = "" +
@@ -1564,7 +1703,14 @@ const file_laneway_log_v1_records_proto_rawDesc = "" +
 	"\tpartition\x18\x05 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06offset\x18\x06 \x01(\x03R\x06offset\x12\x13\n" +
 	"\x05at_ms\x18\a \x01(\x03R\x04atMs\x12\x14\n" +
-	"\x05value\x18\b \x01(\fR\x05value*p\n" +
+	"\x05value\x18\b \x01(\fR\x05value\"\xd4\x01\n" +
+	"\x0ePresenceRecord\x12%\n" +
+	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12\x1b\n" +
+	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x17\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x1b\n" +
+	"\tdevice_id\x18\x04 \x01(\tR\bdeviceId\x123\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x1d.laneway.log.v1.PresenceStateR\x05state\x12\x13\n" +
+	"\x05at_ms\x18\x06 \x01(\x03R\x04atMs*p\n" +
 	"\x10ConversationKind\x12!\n" +
 	"\x1dCONVERSATION_KIND_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONVERSATION_KIND_SINGLE\x10\x01\x12\x1b\n" +
@@ -1580,7 +1726,11 @@ const file_laneway_log_v1_records_proto_rawDesc = "" +
 	"\x14MEMBERSHIP_KIND_JOIN\x10\x01\x12\x19\n" +
 	"\x15MEMBERSHIP_KIND_LEAVE\x10\x02\x12\x1a\n" +
 	"\x16MEMBERSHIP_KIND_IMPORT\x10\x03\x12\x1c\n" +
-	"\x18MEMBERSHIP_KIND_RENUMBER\x10\x04B5Z3github.com/laneway/laneway/api/laneway/log/v1;logv1b\x06proto3"
+	"\x18MEMBERSHIP_KIND_RENUMBER\x10\x04*f\n" +
+	"\rPresenceState\x12\x1e\n" +
+	"\x1aPRESENCE_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15PRESENCE_STATE_ONLINE\x10\x01\x12\x1a\n" +
+	"\x16PRESENCE_STATE_OFFLINE\x10\x02B5Z3github.com/laneway/laneway/api/laneway/log/v1;logv1b\x06proto3"
 
 var (
 	file_laneway_log_v1_records_proto_rawDescOnce sync.Once
@@ -1594,46 +1744,49 @@ func file_laneway_log_v1_records_proto_rawDescGZIP() []byte {
 	return file_laneway_log_v1_records_proto_rawDescData
 }
 
-var file_laneway_log_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_laneway_log_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_laneway_log_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_laneway_log_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_laneway_log_v1_records_proto_goTypes = []any{
 	(ConversationKind)(0),     // 0: laneway.log.v1.ConversationKind
 	(EventKind)(0),            // 1: laneway.log.v1.EventKind
 	(MembershipKind)(0),       // 2: laneway.log.v1.MembershipKind
-	(*Event)(nil),             // 3: laneway.log.v1.Event
-	(*GroupAudience)(nil),     // 4: laneway.log.v1.GroupAudience
-	(*UserAudience)(nil),      // 5: laneway.log.v1.UserAudience
-	(*MembershipPayload)(nil), // 6: laneway.log.v1.MembershipPayload
-	(*SlotChange)(nil),        // 7: laneway.log.v1.SlotChange
-	(*SlotChanges)(nil),       // 8: laneway.log.v1.SlotChanges
-	(*MembershipChange)(nil),  // 9: laneway.log.v1.MembershipChange
-	(*OutboxRecord)(nil),      // 10: laneway.log.v1.OutboxRecord
-	(*CommitEpochRecord)(nil), // 11: laneway.log.v1.CommitEpochRecord
-	(*AnswerRecord)(nil),      // 12: laneway.log.v1.AnswerRecord
-	(*DispatchRecord)(nil),    // 13: laneway.log.v1.DispatchRecord
-	(*EpochRecord)(nil),       // 14: laneway.log.v1.EpochRecord
-	(*QuarantinedRecord)(nil), // 15: laneway.log.v1.QuarantinedRecord
+	(PresenceState)(0),        // 3: laneway.log.v1.PresenceState
+	(*Event)(nil),             // 4: laneway.log.v1.Event
+	(*GroupAudience)(nil),     // 5: laneway.log.v1.GroupAudience
+	(*UserAudience)(nil),      // 6: laneway.log.v1.UserAudience
+	(*MembershipPayload)(nil), // 7: laneway.log.v1.MembershipPayload
+	(*SlotChange)(nil),        // 8: laneway.log.v1.SlotChange
+	(*SlotChanges)(nil),       // 9: laneway.log.v1.SlotChanges
+	(*MembershipChange)(nil),  // 10: laneway.log.v1.MembershipChange
+	(*OutboxRecord)(nil),      // 11: laneway.log.v1.OutboxRecord
+	(*CommitEpochRecord)(nil), // 12: laneway.log.v1.CommitEpochRecord
+	(*AnswerRecord)(nil),      // 13: laneway.log.v1.AnswerRecord
+	(*DispatchRecord)(nil),    // 14: laneway.log.v1.DispatchRecord
+	(*EpochRecord)(nil),       // 15: laneway.log.v1.EpochRecord
+	(*QuarantinedRecord)(nil), // 16: laneway.log.v1.QuarantinedRecord
+	(*PresenceRecord)(nil),    // 17: laneway.log.v1.PresenceRecord
 }
 var file_laneway_log_v1_records_proto_depIdxs = []int32{
 	1,  // 0: laneway.log.v1.Event.kind:type_name -> laneway.log.v1.EventKind
 	2,  // 1: laneway.log.v1.MembershipPayload.kind:type_name -> laneway.log.v1.MembershipKind
-	7,  // 2: laneway.log.v1.SlotChanges.changes:type_name -> laneway.log.v1.SlotChange
-	7,  // 3: laneway.log.v1.MembershipChange.changes:type_name -> laneway.log.v1.SlotChange
+	8,  // 2: laneway.log.v1.SlotChanges.changes:type_name -> laneway.log.v1.SlotChange
+	8,  // 3: laneway.log.v1.MembershipChange.changes:type_name -> laneway.log.v1.SlotChange
 	2,  // 4: laneway.log.v1.MembershipChange.kind:type_name -> laneway.log.v1.MembershipKind
 	0,  // 5: laneway.log.v1.OutboxRecord.conversation_kind:type_name -> laneway.log.v1.ConversationKind
-	5,  // 6: laneway.log.v1.OutboxRecord.users:type_name -> laneway.log.v1.UserAudience
-	4,  // 7: laneway.log.v1.OutboxRecord.group:type_name -> laneway.log.v1.GroupAudience
-	3,  // 8: laneway.log.v1.OutboxRecord.events:type_name -> laneway.log.v1.Event
-	9,  // 9: laneway.log.v1.OutboxRecord.membership_change:type_name -> laneway.log.v1.MembershipChange
+	6,  // 6: laneway.log.v1.OutboxRecord.users:type_name -> laneway.log.v1.UserAudience
+	5,  // 7: laneway.log.v1.OutboxRecord.group:type_name -> laneway.log.v1.GroupAudience
+	4,  // 8: laneway.log.v1.OutboxRecord.events:type_name -> laneway.log.v1.Event
+	10, // 9: laneway.log.v1.OutboxRecord.membership_change:type_name -> laneway.log.v1.MembershipChange
 	0,  // 10: laneway.log.v1.DispatchRecord.conversation_kind:type_name -> laneway.log.v1.ConversationKind
-	5,  // 11: laneway.log.v1.DispatchRecord.users:type_name -> laneway.log.v1.UserAudience
-	4,  // 12: laneway.log.v1.DispatchRecord.group:type_name -> laneway.log.v1.GroupAudience
-	3,  // 13: laneway.log.v1.DispatchRecord.events:type_name -> laneway.log.v1.Event
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	6,  // 11: laneway.log.v1.DispatchRecord.users:type_name -> laneway.log.v1.UserAudience
+	5,  // 12: laneway.log.v1.DispatchRecord.group:type_name -> laneway.log.v1.GroupAudience
+	4,  // 13: laneway.log.v1.DispatchRecord.events:type_name -> laneway.log.v1.Event
+	3,  // 14: laneway.log.v1.PresenceRecord.state:type_name -> laneway.log.v1.PresenceState
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_laneway_log_v1_records_proto_init() }
@@ -1654,8 +1807,8 @@ func file_laneway_log_v1_records_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_laneway_log_v1_records_proto_rawDesc), len(file_laneway_log_v1_records_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   13,
+			NumEnums:      4,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

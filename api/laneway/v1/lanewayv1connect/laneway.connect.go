@@ -29,6 +29,8 @@ const (
 	CommitServiceName = "laneway.v1.CommitService"
 	// MembershipServiceName is the fully-qualified name of the MembershipService service.
 	MembershipServiceName = "laneway.v1.MembershipService"
+	// PresenceServiceName is the fully-qualified name of the PresenceService service.
+	PresenceServiceName = "laneway.v1.PresenceService"
 	// AdminServiceName is the fully-qualified name of the AdminService service.
 	AdminServiceName = "laneway.v1.AdminService"
 )
@@ -58,6 +60,12 @@ const (
 	MembershipServiceImportProcedure = "/laneway.v1.MembershipService/Import"
 	// MembershipServiceGetProcedure is the fully-qualified name of the MembershipService's Get RPC.
 	MembershipServiceGetProcedure = "/laneway.v1.MembershipService/Get"
+	// PresenceServiceReportProcedure is the fully-qualified name of the PresenceService's Report RPC.
+	PresenceServiceReportProcedure = "/laneway.v1.PresenceService/Report"
+	// PresenceServiceGetProcedure is the fully-qualified name of the PresenceService's Get RPC.
+	PresenceServiceGetProcedure = "/laneway.v1.PresenceService/Get"
+	// PresenceServiceNotifyProcedure is the fully-qualified name of the PresenceService's Notify RPC.
+	PresenceServiceNotifyProcedure = "/laneway.v1.PresenceService/Notify"
 	// AdminServiceListShardsProcedure is the fully-qualified name of the AdminService's ListShards RPC.
 	AdminServiceListShardsProcedure = "/laneway.v1.AdminService/ListShards"
 	// AdminServiceListDispatchesProcedure is the fully-qualified name of the AdminService's
@@ -428,6 +436,142 @@ func (UnimplementedMembershipServiceHandler) Import(context.Context, *connect.Cl
 
 func (UnimplementedMembershipServiceHandler) Get(context.Context, *connect.Request[v1.GetGroupRequest]) (*connect.Response[v1.GetGroupResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.MembershipService.Get is not implemented"))
+}
+
+// PresenceServiceClient is a client for the laneway.v1.PresenceService service.
+type PresenceServiceClient interface {
+	// Report puts events on the presence topic, and answers when the broker has
+	// them.
+	Report(context.Context, *connect.Request[v1.ReportPresenceRequest]) (*connect.Response[v1.ReportPresenceResponse], error)
+	// Get tells what this node knows of a user's devices.
+	Get(context.Context, *connect.Request[v1.GetPresenceRequest]) (*connect.Response[v1.GetPresenceResponse], error)
+	// Notify is for a gateway: it names the tenant's users who are online and may
+	// have something new. A gateway has one stream for all of its users; a user
+	// who came online is named once.
+	Notify(context.Context, *connect.Request[v1.NotifyRequest]) (*connect.ServerStreamForClient[v1.NotifyResponse], error)
+}
+
+// NewPresenceServiceClient constructs a client for the laneway.v1.PresenceService service. By
+// default, it uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses,
+// and sends uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the
+// connect.WithGRPC() or connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewPresenceServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) PresenceServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	presenceServiceMethods := v1.File_laneway_v1_laneway_proto.Services().ByName("PresenceService").Methods()
+	return &presenceServiceClient{
+		report: connect.NewClient[v1.ReportPresenceRequest, v1.ReportPresenceResponse](
+			httpClient,
+			baseURL+PresenceServiceReportProcedure,
+			connect.WithSchema(presenceServiceMethods.ByName("Report")),
+			connect.WithClientOptions(opts...),
+		),
+		get: connect.NewClient[v1.GetPresenceRequest, v1.GetPresenceResponse](
+			httpClient,
+			baseURL+PresenceServiceGetProcedure,
+			connect.WithSchema(presenceServiceMethods.ByName("Get")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		notify: connect.NewClient[v1.NotifyRequest, v1.NotifyResponse](
+			httpClient,
+			baseURL+PresenceServiceNotifyProcedure,
+			connect.WithSchema(presenceServiceMethods.ByName("Notify")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// presenceServiceClient implements PresenceServiceClient.
+type presenceServiceClient struct {
+	report *connect.Client[v1.ReportPresenceRequest, v1.ReportPresenceResponse]
+	get    *connect.Client[v1.GetPresenceRequest, v1.GetPresenceResponse]
+	notify *connect.Client[v1.NotifyRequest, v1.NotifyResponse]
+}
+
+// Report calls laneway.v1.PresenceService.Report.
+func (c *presenceServiceClient) Report(ctx context.Context, req *connect.Request[v1.ReportPresenceRequest]) (*connect.Response[v1.ReportPresenceResponse], error) {
+	return c.report.CallUnary(ctx, req)
+}
+
+// Get calls laneway.v1.PresenceService.Get.
+func (c *presenceServiceClient) Get(ctx context.Context, req *connect.Request[v1.GetPresenceRequest]) (*connect.Response[v1.GetPresenceResponse], error) {
+	return c.get.CallUnary(ctx, req)
+}
+
+// Notify calls laneway.v1.PresenceService.Notify.
+func (c *presenceServiceClient) Notify(ctx context.Context, req *connect.Request[v1.NotifyRequest]) (*connect.ServerStreamForClient[v1.NotifyResponse], error) {
+	return c.notify.CallServerStream(ctx, req)
+}
+
+// PresenceServiceHandler is an implementation of the laneway.v1.PresenceService service.
+type PresenceServiceHandler interface {
+	// Report puts events on the presence topic, and answers when the broker has
+	// them.
+	Report(context.Context, *connect.Request[v1.ReportPresenceRequest]) (*connect.Response[v1.ReportPresenceResponse], error)
+	// Get tells what this node knows of a user's devices.
+	Get(context.Context, *connect.Request[v1.GetPresenceRequest]) (*connect.Response[v1.GetPresenceResponse], error)
+	// Notify is for a gateway: it names the tenant's users who are online and may
+	// have something new. A gateway has one stream for all of its users; a user
+	// who came online is named once.
+	Notify(context.Context, *connect.Request[v1.NotifyRequest], *connect.ServerStream[v1.NotifyResponse]) error
+}
+
+// NewPresenceServiceHandler builds an HTTP handler from the service implementation. It returns the
+// path on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewPresenceServiceHandler(svc PresenceServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	presenceServiceMethods := v1.File_laneway_v1_laneway_proto.Services().ByName("PresenceService").Methods()
+	presenceServiceReportHandler := connect.NewUnaryHandler(
+		PresenceServiceReportProcedure,
+		svc.Report,
+		connect.WithSchema(presenceServiceMethods.ByName("Report")),
+		connect.WithHandlerOptions(opts...),
+	)
+	presenceServiceGetHandler := connect.NewUnaryHandler(
+		PresenceServiceGetProcedure,
+		svc.Get,
+		connect.WithSchema(presenceServiceMethods.ByName("Get")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	presenceServiceNotifyHandler := connect.NewServerStreamHandler(
+		PresenceServiceNotifyProcedure,
+		svc.Notify,
+		connect.WithSchema(presenceServiceMethods.ByName("Notify")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/laneway.v1.PresenceService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case PresenceServiceReportProcedure:
+			presenceServiceReportHandler.ServeHTTP(w, r)
+		case PresenceServiceGetProcedure:
+			presenceServiceGetHandler.ServeHTTP(w, r)
+		case PresenceServiceNotifyProcedure:
+			presenceServiceNotifyHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedPresenceServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedPresenceServiceHandler struct{}
+
+func (UnimplementedPresenceServiceHandler) Report(context.Context, *connect.Request[v1.ReportPresenceRequest]) (*connect.Response[v1.ReportPresenceResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.PresenceService.Report is not implemented"))
+}
+
+func (UnimplementedPresenceServiceHandler) Get(context.Context, *connect.Request[v1.GetPresenceRequest]) (*connect.Response[v1.GetPresenceResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.PresenceService.Get is not implemented"))
+}
+
+func (UnimplementedPresenceServiceHandler) Notify(context.Context, *connect.Request[v1.NotifyRequest], *connect.ServerStream[v1.NotifyResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.PresenceService.Notify is not implemented"))
 }
 
 // AdminServiceClient is a client for the laneway.v1.AdminService service.
