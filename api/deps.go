@@ -7,7 +7,10 @@ import (
 
 	lanewayv1 "github.com/laneway/laneway/api/laneway/v1"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/notify"
+	"github.com/laneway/laneway/presence"
 	"github.com/laneway/laneway/quarantine"
+	"github.com/laneway/laneway/records"
 )
 
 // Shards is what the handlers ask the node about its shards.
@@ -16,10 +19,11 @@ type Shards interface {
 	// *mailbox.MovedError otherwise, ErrLaneRefused or ErrLaneOpening when the
 	// lane is closed.
 	Watermark(p mailbox.Placement) (mailbox.Seq, error)
-	// WatchLane subscribes to a lane: a tick after W of the lane moved, coalesced.
-	// The node closes changed when it stops serving the shard. stop ends the
-	// subscription and may be called once changed is closed.
-	WatchLane(p mailbox.Placement) (changed <-chan struct{}, stop func(), err error)
+	// Watch subscribes to a user's mailbox: a tick after W of its lane passed
+	// something that may be the user's, coalesced. What becomes visible after Watch
+	// has returned is told. The node closes changed when it stops serving the
+	// shard. stop ends the subscription and may be called once changed is closed.
+	Watch(u mailbox.User) (changed <-chan struct{}, stop func(), err error)
 	// Epoch returns the epoch under which the shard is served here.
 	Epoch(shard mailbox.Shard) mailbox.Epoch
 	// Status returns every shard of the deployment, with its lanes if asked.
@@ -43,6 +47,17 @@ type Quarantine interface {
 	Retry(ctx context.Context, offset int64) (quarantine.Record, int64, error)
 }
 
+// Presence is what the handlers ask of who is online, and of gateways' news.
+type Presence interface {
+	// Report puts events on the presence topic.
+	Report(ctx context.Context, events []records.Presence) error
+	// Devices returns what is known of a user's devices; complete is false while
+	// the topic is still read after the start.
+	Devices(u mailbox.User) (devices []presence.DeviceState, complete bool)
+	// Feed opens a gateway's feed.
+	Feed(tenant string) (*notify.Feed, error)
+}
+
 // Mailboxes is the part of mailbox.MailboxStore that reading needs.
 type Mailboxes interface {
 	RangeScan(ctx context.Context, s mailbox.Scan) (mailbox.Page, error)
@@ -56,17 +71,19 @@ type Observer interface {
 	Request(procedure, outcome string, took time.Duration)
 	Pulled(entries int)
 	WatchStreams(delta int)
+	NotifyStreams(delta int)
 }
 
 // Deps is everything a Handler needs. Shards, Mailboxes and ShardCount are
 // required; without Conversations the node serves no commits and membership,
-// without Quarantine nothing of it.
+// without Quarantine and Presence nothing of them.
 type Deps struct {
 	ShardCount    int
 	Shards        Shards
 	Mailboxes     Mailboxes
 	Conversations Conversations
 	Quarantine    Quarantine
+	Presence      Presence
 	Limits        Limits
 	// LoopbackOnly refuses requests whose Host is not a loopback name, so that a
 	// web page cannot reach a node without credentials by rebinding its name.

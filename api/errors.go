@@ -15,6 +15,8 @@ import (
 	"github.com/laneway/laneway/internal/sparselog"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
+	"github.com/laneway/laneway/notify"
+	"github.com/laneway/laneway/presence/topic"
 	"github.com/laneway/laneway/quarantine"
 	"github.com/laneway/laneway/quota"
 )
@@ -77,6 +79,7 @@ var classes = []class{
 	{target: ErrLaneOpening, code: connect.CodeUnavailable, reason: reason.LaneOpening, retry: 200 * time.Millisecond},
 	{target: mailbox.ErrNotServed, code: connect.CodeUnavailable, reason: reason.ShardMoved, retry: 200 * time.Millisecond},
 	{target: mailbox.ErrNotOwner, code: connect.CodeUnavailable, reason: reason.ShardMoved, retry: 200 * time.Millisecond},
+	{target: notify.ErrTooManyFeeds, code: connect.CodeResourceExhausted, reason: reason.TooManyStreams, retry: 5 * time.Second},
 	{target: errTooManyStreams, code: connect.CodeResourceExhausted, reason: reason.TooManyStreams, retry: 5 * time.Second},
 	{target: quota.ErrExceeded, code: connect.CodeResourceExhausted, reason: reason.FanoutQuotaExceeded, retry: time.Second},
 	{target: errShuttingDown, code: connect.CodeUnavailable, reason: reason.ShuttingDown, retry: time.Second},
@@ -105,6 +108,7 @@ var classes = []class{
 	{target: ErrGroupRenumbering, code: connect.CodeUnavailable, reason: reason.GroupRenumbering, retry: time.Second},
 	{target: membership.ErrMembershipSnapshotUnavailable, code: connect.CodeUnavailable, reason: reason.SnapshotUnavailable, retry: 500 * time.Millisecond},
 	{target: conversation.ErrNotPublished, code: connect.CodeUnavailable, reason: reason.LogUnavailable, retry: 500 * time.Millisecond},
+	{target: topic.ErrNotPublished, code: connect.CodeUnavailable, reason: reason.LogUnavailable, retry: 500 * time.Millisecond},
 	{target: conversation.ErrUnfinished, code: connect.CodeUnavailable, reason: reason.Unfinished, retry: 500 * time.Millisecond},
 	{target: conversation.ErrConflict, code: connect.CodeAborted, reason: reason.Conflict, retry: 50 * time.Millisecond},
 	{target: mailbox.ErrHeadMoved, code: connect.CodeAborted, reason: reason.Conflict, retry: 50 * time.Millisecond},

@@ -53,7 +53,7 @@ func (s *shards) Watermark(mailbox.Placement) (mailbox.Seq, error) {
 	return s.w, s.err
 }
 
-func (s *shards) WatchLane(mailbox.Placement) (<-chan struct{}, func(), error) {
+func (s *shards) Watch(mailbox.User) (<-chan struct{}, func(), error) {
 	s.watched <- struct{}{}
 	return s.ticks, func() { s.stopped <- struct{}{} }, nil
 }

@@ -55,12 +55,15 @@ func NewHandler(d Deps) *Handler {
 		mux.Handle(lanewayv1connect.NewCommitServiceHandler(commitService{d}, opts))
 		mux.Handle(lanewayv1connect.NewMembershipServiceHandler(membershipService{d}, opts))
 	}
+	if d.Presence != nil {
+		mux.Handle(lanewayv1connect.NewPresenceServiceHandler(presenceService{d, h.done}, opts))
+	}
 	mux.Handle(lanewayv1connect.NewAdminServiceHandler(adminService{d}, opts))
 	h.Handler = withReason(withResponseController(refuseForeign(mux, d.LoopbackOnly)))
 	return h
 }
 
-// Drain ends all Watch streams, so that http.Server.Shutdown, which waits for
+// Drain ends all Watch and Notify streams, so that http.Server.Shutdown, which waits for
 // open requests, can finish. Other calls go on.
 func (h *Handler) Drain() { h.drain.Do(func() { close(h.done) }) }
 

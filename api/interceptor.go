@@ -58,3 +58,4 @@ type unobserved struct{}
 func (unobserved) Request(string, string, time.Duration) {}
 func (unobserved) Pulled(int)                            {}
 func (unobserved) WatchStreams(int)                      {}
+func (unobserved) NotifyStreams(int)                     {}

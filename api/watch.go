@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -49,8 +48,8 @@ func (s *streams) acquire(u mailbox.User) (release func(), err error) {
 }
 
 // Watch implements lanewayv1connect.MailboxServiceHandler. The first message
-// goes out at once; after each tick of the lane, a scan for one entry beyond the
-// last announced position decides whether this user has something new.
+// goes out at once; after each tick, which says that something may be the user's, a
+// scan for one entry beyond the last announced position decides.
 func (s *mailboxService) Watch(ctx context.Context, req *connect.Request[lanewayv1.WatchRequest], out *connect.ServerStream[lanewayv1.WatchResponse]) error {
 	m := req.Msg
 	p, err := s.locate(m.TenantId, m.UserId, m.Cursor)
@@ -66,7 +65,7 @@ func (s *mailboxService) Watch(ctx context.Context, req *connect.Request[laneway
 	defer s.deps.Observer.WatchStreams(-1)
 
 	// Subscribed before W is read again: what moves in between leaves a tick.
-	changed, stop, err := s.deps.Shards.WatchLane(p.place)
+	changed, stop, err := s.deps.Shards.Watch(p.user)
 	if err != nil {
 		return err
 	}
@@ -123,13 +122,7 @@ func (s *mailboxService) hasNews(ctx context.Context, u mailbox.User, after, w m
 	return len(page.Entries) > 0, err
 }
 
-// announce sends one message; a client that does not read it in time loses its
-// stream, not the node its memory.
+// announce sends one message.
 func (s *mailboxService) announce(ctx context.Context, out *connect.ServerStream[lanewayv1.WatchResponse], w mailbox.Seq) error {
-	if rc := responseController(ctx); rc != nil {
-		// Writers that know no deadlines (tests' recorders) have nothing to bound.
-		_ = rc.SetWriteDeadline(time.Now().Add(s.deps.Limits.StreamWrite))
-		defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
-	}
-	return out.Send(&lanewayv1.WatchResponse{AvailableThrough: uint64(w)})
+	return send(ctx, out, &lanewayv1.WatchResponse{AvailableThrough: uint64(w)}, s.deps.Limits.StreamWrite)
 }

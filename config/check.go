@@ -118,6 +118,11 @@ func (c *Config) check() []Problem {
 	between("api.streams_per_user", c.API.StreamsPerUser, 1, 10_000)
 	between("api.streams", c.API.Streams, 1, 10_000_000)
 	between("api.max_import_users", c.API.MaxImportUsers, 1, 1_000_000)
+	atLeast("presence.ttl", c.Presence.TTL, time.Second)
+	if c.Presence.TTL > 24*time.Hour {
+		bad("presence.ttl", "use 24h or less", "%s is too long: a device whose end was not told would count as online for all of it", c.Presence.TTL)
+	}
+	between("presence.max_devices", c.Presence.MaxDevices, 1, 100_000_000)
 	c.checkQuota(bad, between)
 	c.checkFanout(bad)
 	switch c.Logging.Level {

@@ -25,6 +25,7 @@ type Config struct {
 	Log      Log      `koanf:"log"`
 	Temporal Temporal `koanf:"temporal"`
 	API      API      `koanf:"api"`
+	Presence Presence `koanf:"presence"`
 	Quota    Quota    `koanf:"quota"`
 	Fanout   Fanout   `koanf:"fanout"`
 	Metrics  Metrics  `koanf:"metrics"`
@@ -71,6 +72,15 @@ type API struct {
 	StreamsPerUser int `koanf:"streams_per_user"`
 	Streams        int `koanf:"streams"`
 	MaxImportUsers int `koanf:"max_import_users"`
+}
+
+// Presence says who is online (design 4).
+type Presence struct {
+	// Enabled reads the presence topic. Without it only open Watch streams are
+	// told of news.
+	Enabled    bool          `koanf:"enabled"`
+	TTL        time.Duration `koanf:"ttl"`
+	MaxDevices int           `koanf:"max_devices"`
 }
 
 // Metrics of this process.
@@ -124,6 +134,9 @@ var fields = []field{
 	{"api.streams_per_user", 16, "open Watch streams of one user"},
 	{"api.streams", 10000, "open Watch streams of this node"},
 	{"api.max_import_users", 1000000, "users of one import"},
+	{"presence.enabled", true, "read and write the presence topic, for gateways that want to be told of news (false: there is none)"},
+	{"presence.ttl", 5 * time.Minute, "how long a device counts as online without saying so again"},
+	{"presence.max_devices", 1000000, "devices that a node keeps, online or lately offline; about 150 bytes each"},
 	{"quota.mode", "off", "what happens to messages over a tenant's quota: off (there is none), reject or queue"},
 	{"quota.rate", 10000, "entries a second of each tenant: a message counts once for each recipient"},
 	{"quota.burst", 100000, "entries of a tenant at once, after silence; a group above it needs all of them and leaves a debt"},

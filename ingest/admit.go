@@ -300,6 +300,9 @@ func (s *Shard) enter(items []admission.Item, plans []*plan, frontier mailbox.Se
 		it, p := &items[i], plans[i]
 		s.countItem(it, p)
 		if it.Kind != admission.New && it.Kind != admission.Resume || it.Known != nil && it.Known.Complete() {
+			if it.Kind == admission.Resume {
+				s.noteUnknown(it.Seq) // W may still be below it
+			}
 			continue
 		}
 		if it.Kind == admission.Resume && it.Known == nil {
@@ -324,6 +327,7 @@ func (s *Shard) enter(items []admission.Item, plans []*plan, frontier mailbox.Se
 			marks = it.Known.Marks
 			p.attached = true
 		}
+		s.noteNews(p)
 		if err := s.tracker.Admit(it.Seq, &p.manifest, marks); err != nil {
 			return err
 		}
@@ -454,6 +458,7 @@ func (s *Shard) expanded(seq mailbox.Seq, p *plan, row *mailbox.DispatchProgress
 		delete(s.unexpanded, seq) // it stays an obligation on all lanes
 		return nil
 	}
+	s.noteNews(p)
 	if err := s.tracker.Expand(seq, &p.manifest, row.Marks); err != nil {
 		return err
 	}

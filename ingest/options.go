@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/laneway/laneway/ingest/admission"
+	"github.com/laneway/laneway/ingest/news"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
 	"github.com/laneway/laneway/metrics"
@@ -133,6 +134,18 @@ type Quarantine interface {
 	Put(ctx context.Context, reason records.Reason, detail string, offset int64, value []byte) error
 }
 
+// News is told of what became visible, for those who wait for it. It must not
+// keep its caller waiting.
+type News interface {
+	// Wanted reports whether anybody would be told of the shard's news now.
+	Wanted(shard mailbox.Shard) bool
+	// Visible is called after W of a lane moved to w, with the dispatches that it
+	// passed; all says that there may be others, for anybody in the lane.
+	Visible(shard mailbox.Shard, lane mailbox.Lane, w mailbox.Seq, passed []news.Item, all bool)
+	// Ended is called when the shard does not work here any more.
+	Ended(shard mailbox.Shard)
+}
+
 // Config is what a shard is made of.
 type Config struct {
 	Shard      mailbox.Shard
@@ -142,6 +155,7 @@ type Config struct {
 	Audiences  Audiences
 	Quarantine Quarantine
 	Engine     Engine
+	News       News   // nil: nobody is told
 	Node       string // this node's name and API address, for the lease
 	Address    string
 	Options    Options

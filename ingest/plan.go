@@ -22,6 +22,8 @@ type plan struct {
 	manifest mailbox.Manifest
 	lanes    []lanePlan  // as in manifest.Lanes
 	few      [2]lanePlan // backs lanes for a single chat
+	// audience is set when the dispatch is for all members of it.
+	audience *membership.Audience
 
 	// Run state, guarded by the shard's mutex.
 	left     int // lanes that are neither durable nor degraded
@@ -212,6 +214,9 @@ func expandUsers(rec *records.Dispatch, seq mailbox.Seq, shard mailbox.Shard, sh
 // shard who had joined when the message was committed, in slot order.
 func (p *plan) addMembers(a *membership.Audience) {
 	m := eventMasks(p.rec.Events)
+	if m.all != 0 {
+		p.audience = a
+	}
 	all := make([]mailbox.Recipient, 0, a.Members)
 	n := 0
 	for lane := range a.Lanes {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/laneway/laneway/fencing"
 	"github.com/laneway/laneway/ingest/lanes"
+	"github.com/laneway/laneway/ingest/news"
 	"github.com/laneway/laneway/internal/turn"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/metrics"
@@ -68,6 +69,7 @@ type Shard struct {
 	laneWake   [mailbox.LaneCount]chan struct{} // closed when a waited-for lane moved
 	finished   []doneDispatch                   // durable in all lanes, W has not passed them yet
 	stalled    [mailbox.LaneCount]stall
+	news       *news.Journal // nil: nobody is told
 	stopping   bool
 
 	starts  chan start    // work for the engine starter
@@ -110,6 +112,9 @@ func Open(ctx context.Context, cfg Config) (*Shard, error) {
 		return nil, fmt.Errorf("shard %d: %w", cfg.Shard, err)
 	}
 	s.tracker = watermark.New(st.W)
+	if cfg.News != nil {
+		s.news = news.New(&st.W, st.F, 0)
+	}
 	s.committer = watermark.NewCommitter(cfg.Store, s.own, st.Watermarks, s.positions, s.committed)
 	return s, nil
 }
@@ -265,6 +270,9 @@ func (s *Shard) Run(ctx context.Context) error {
 	g.Go(func() error { return s.slowLoop(ctx) })
 	g.Go(func() error { return s.expansionLoop(ctx) })
 	g.Go(func() error { return s.openingLoop(ctx) })
+	if s.news != nil {
+		g.Go(func() error { return s.newsLoop(ctx) })
+	}
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():

@@ -70,6 +70,12 @@ var families = []Family{
 	{"laneway_api_request_duration_seconds", Histogram, []string{"procedure"}, "Time of one API call; streams count when they end.", seconds},
 	{"laneway_pulled_entries_total", Counter, nil, "Entries returned by Pull.", nil},
 	{"laneway_watch_streams", Gauge, nil, "Open Watch streams.", nil},
+	{"laneway_notify_streams", Gauge, nil, "Open Notify streams of gateways.", nil},
+	{"laneway_notify_members_total", Counter, []string{"outcome"}, "Members of groups that W passed a message for: told, or spared because they are not present.", nil},
+	{"laneway_presence_events_total", Counter, []string{"outcome"}, "Records of the presence topic: applied, stale, expired, full, junk.", nil},
+	{"laneway_presence_users_online", Gauge, nil, "Users with a device online.", nil},
+	{"laneway_presence_devices", Gauge, nil, "Devices that are kept, online or lately offline.", nil},
+	{"laneway_presence_complete", Gauge, nil, "1 when the presence topic has been read since the start.", nil},
 }
 
 // Families returns the documented list of the product's own metrics.
@@ -80,6 +86,8 @@ var allowed = map[string][]string{
 	"laneway_commits_total":            {"ok", "duplicate", "refused", "failed"},
 	"laneway_quota_decisions_total":    {"accepted", "delayed", "refused", "forced", "refunded"},
 	"laneway_snapshot_cache_total":     {"hit", "miss"},
+	"laneway_notify_members_total":     {"told", "spared"},
+	"laneway_presence_events_total":    {"applied", "stale", "expired", "full", "junk"},
 	"laneway_shadow_scans_total":       {"match", "missing", "extra", "differs", "covered", "expired", "failed", "skipped"},
 	"laneway_shadow_lost_writes_total": {"dropped", "refused", "undelivered"},
 	"laneway_quarantined_total": {

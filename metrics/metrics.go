@@ -35,6 +35,13 @@ type Metrics struct {
 	PulledEntries  prometheus.Counter
 	OpenWatches    prometheus.Gauge
 
+	OpenNotifies     prometheus.Gauge
+	NotifyMembers    Outcomes
+	PresenceEvents   Outcomes
+	PresenceOnline   prometheus.Gauge
+	PresenceDevices  prometheus.Gauge
+	PresenceComplete prometheus.Gauge
+
 	Commits       Outcomes
 	SnapshotCache Outcomes
 	Quarantined   Outcomes
@@ -80,6 +87,12 @@ func New(o Options) *Metrics {
 	m.AppendDuration = m.timers["laneway_append_duration_seconds"].WithLabelValues(o.Store)
 	m.PulledEntries = m.counters["laneway_pulled_entries_total"].WithLabelValues()
 	m.OpenWatches = m.gauges["laneway_watch_streams"].WithLabelValues()
+	m.OpenNotifies = m.gauges["laneway_notify_streams"].WithLabelValues()
+	m.NotifyMembers = m.outcomes("laneway_notify_members_total")
+	m.PresenceEvents = m.outcomes("laneway_presence_events_total")
+	m.PresenceOnline = m.gauges["laneway_presence_users_online"].WithLabelValues()
+	m.PresenceDevices = m.gauges["laneway_presence_devices"].WithLabelValues()
+	m.PresenceComplete = m.gauges["laneway_presence_complete"].WithLabelValues()
 	m.Commits = m.outcomes("laneway_commits_total")
 	m.SnapshotCache = m.outcomes("laneway_snapshot_cache_total")
 	m.Quarantined = m.outcomes("laneway_quarantined_total")
@@ -279,3 +292,6 @@ func (m *Metrics) Pulled(entries int) { m.PulledEntries.Add(float64(entries)) }
 
 // WatchStreams counts open streams up and down.
 func (m *Metrics) WatchStreams(delta int) { m.OpenWatches.Add(float64(delta)) }
+
+// NotifyStreams counts gateways' open streams up and down.
+func (m *Metrics) NotifyStreams(delta int) { m.OpenNotifies.Add(float64(delta)) }

@@ -103,6 +103,11 @@ func checkLog(ctx context.Context, c *config.Config, passed func(string), bad fu
 		fatal++
 		bad(p.Fix, "%s: %s", p.Subject, p.What)
 	}
+	if c.Presence.Enabled {
+		for _, p := range broker.CheckPresenceTopic(ctx, cl, broker.TopicsConfig{Prefix: c.Log.TopicPrefix}, c.Presence.TTL) {
+			passed(fmt.Sprintf("note: %s: %s (%s)", p.Subject, p.What, p.Fix))
+		}
+	}
 	if c.Store.Kind() == config.Redis && fatal == 0 {
 		topics := broker.TopicsConfig{Prefix: c.Log.TopicPrefix}.Topics()
 		switch err := broker.CheckRetention(ctx, cl, topics, config.TailRetention); {

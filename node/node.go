@@ -22,6 +22,7 @@ import (
 	"github.com/laneway/laneway/ingest"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/metrics"
+	"github.com/laneway/laneway/notify"
 	"github.com/laneway/laneway/quarantine"
 	"github.com/laneway/laneway/workers"
 )
@@ -71,6 +72,8 @@ type Node struct {
 	topics     broker.Topics
 	engine     lateEngine
 	ready      readiness
+	presence   nodePresence
+	hub        *notify.Hub
 
 	front *front
 	gate  gate
@@ -146,6 +149,9 @@ func (n *Node) start(ctx, run context.Context) (err error) {
 		if err := n.StartFanout(); err != nil {
 			return err
 		}
+	}
+	if err := n.startPresence(run); err != nil {
+		return err
 	}
 	n.serveAPI()
 	n.ready.done("node")
@@ -247,7 +253,7 @@ func (n *Node) spawn(f func()) {
 
 func (n *Node) serveAPI() {
 	h := api.NewHandler(api.Deps{
-		ShardCount: n.cfg.Shards, Shards: (*served)(n), Mailboxes: n.store, Conversations: counted{n.commits, n.metrics}, Quarantine: (*quarantined)(n),
+		Presence: n.presence.api(n), ShardCount: n.cfg.Shards, Shards: (*served)(n), Mailboxes: n.store, Conversations: counted{n.commits, n.metrics}, Quarantine: (*quarantined)(n),
 		Limits:       api.Limits{StreamsPerUser: n.cfg.API.StreamsPerUser, Streams: n.cfg.API.Streams, MaxImportUsers: n.cfg.API.MaxImportUsers},
 		LoopbackOnly: true, Observer: n.metrics, Log: n.log.With("part", "api"),
 	})

@@ -41,13 +41,12 @@ func (s *served) Watermark(p mailbox.Placement) (mailbox.Seq, error) {
 	return sh.W(p.Lane), nil
 }
 
-// WatchLane implements api.Shards.
-func (s *served) WatchLane(p mailbox.Placement) (changed <-chan struct{}, stop func(), err error) {
-	sh, err := s.shard(p.Shard)
-	if err != nil {
+// Watch implements api.Shards.
+func (s *served) Watch(u mailbox.User) (changed <-chan struct{}, stop func(), err error) {
+	if _, err := s.shard(mailbox.Place(u, s.cfg.Shards).Shard); err != nil {
 		return nil, nil, err
 	}
-	changed, stop = sh.Watch(p.Lane)
+	changed, stop = s.hub.Watch(u)
 	return changed, stop, nil
 }
 

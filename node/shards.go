@@ -22,10 +22,11 @@ func (n *Node) startShards(ctx, run context.Context) error {
 		n.opts.Tune(&o)
 	}
 	n.lost = make([]atomic.Bool, n.cfg.Shards)
+	n.openHub()
 	for i := range n.cfg.Shards {
 		s, err := n.openShard(ctx, ingest.Config{
 			Shard: mailbox.Shard(i), Shards: n.cfg.Shards, Store: n.store, Log: newShardLog(n.dispatches, mailbox.Shard(i)),
-			Audiences: cache, Quarantine: shardQuarantine{countedQuarantine{n.quarantine, n.metrics}, n.topics.Dispatch, int32(i)}, Engine: &n.engine,
+			Audiences: cache, Quarantine: shardQuarantine{countedQuarantine{n.quarantine, n.metrics}, n.topics.Dispatch, int32(i)}, Engine: &n.engine, News: n.hub,
 			Node: n.cfg.Node, Address: n.URL(), Options: o, Metrics: n.metrics, Logger: n.log,
 		})
 		if err != nil {

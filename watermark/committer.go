@@ -31,6 +31,7 @@ type Committer struct {
 
 	mu       sync.Mutex
 	watchers [mailbox.LaneCount]map[chan struct{}]struct{}
+	any      map[chan struct{}]struct{} // of all lanes
 	ended    bool
 }
 
@@ -77,6 +78,26 @@ func (c *Committer) Watch(lane mailbox.Lane) (changed <-chan struct{}, stop func
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.watchers[lane], ch)
+	}
+}
+
+// WatchAll is Watch for whatever lane moves.
+func (c *Committer) WatchAll() (changed <-chan struct{}, stop func()) {
+	ch := make(chan struct{}, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		close(ch)
+		return ch, func() {}
+	}
+	if c.any == nil {
+		c.any = map[chan struct{}]struct{}{}
+	}
+	c.any[ch] = struct{}{}
+	return ch, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.any, ch)
 	}
 }
 
@@ -139,6 +160,10 @@ func (c *Committer) end() {
 		}
 		c.watchers[lane] = nil
 	}
+	for ch := range c.any {
+		close(ch)
+	}
+	c.any = nil
 }
 
 // commit writes what moved since the last commit, if anything did.
@@ -191,15 +216,24 @@ func (c *Committer) publish(from, to *mailbox.Watermarks) {
 	c.durable.Store(to)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	moved := false
 	for lane := range to.W {
 		if to.W[lane] == from.W[lane] {
 			continue
 		}
-		for ch := range c.watchers[lane] {
-			select {
-			case ch <- struct{}{}:
-			default:
-			}
+		moved = true
+		tick(c.watchers[lane])
+	}
+	if moved {
+		tick(c.any)
+	}
+}
+
+func tick(watchers map[chan struct{}]struct{}) {
+	for ch := range watchers {
+		select {
+		case ch <- struct{}{}:
+		default:
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (n *fakeNode) state() (mailbox.Seq, error) {
 }
 
 func (n *fakeNode) Watermark(mailbox.Placement) (mailbox.Seq, error) { return n.state() }
-func (n *fakeNode) WatchLane(mailbox.Placement) (<-chan struct{}, func(), error) {
+func (n *fakeNode) Watch(mailbox.User) (<-chan struct{}, func(), error) {
 	return n.ticks, func() {}, nil
 }
 func (n *fakeNode) Epoch(mailbox.Shard) mailbox.Epoch { return 1 }

@@ -83,7 +83,13 @@ func setupLog(ctx context.Context, c *config.Config) (string, error) {
 		return "", err
 	}
 	t := tc.Topics()
-	return fmt.Sprintf("topics %s, %s and %s are there", t.Outbox, t.Dispatch, t.Quarantine), nil
+	if !c.Presence.Enabled {
+		return fmt.Sprintf("topics %s, %s and %s are there", t.Outbox, t.Dispatch, t.Quarantine), nil
+	}
+	if err := broker.EnsurePresenceTopic(ctx, cl, tc, c.Presence.TTL); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("topics %s, %s, %s and %s are there", t.Outbox, t.Dispatch, t.Quarantine, broker.PresenceTopic(tc.Prefix)), nil
 }
 
 func setupStore(ctx context.Context, c *config.Config) (string, error) {
