@@ -36,6 +36,7 @@ type node struct {
 	mailbox    lanewayv1connect.MailboxServiceClient
 	commit     lanewayv1connect.CommitServiceClient
 	membership lanewayv1connect.MembershipServiceClient
+	presence   lanewayv1connect.PresenceServiceClient
 	admin      lanewayv1connect.AdminServiceClient
 }
 
@@ -113,6 +114,7 @@ func (c *Client) connect(base string) *node {
 		mailbox:    lanewayv1connect.NewMailboxServiceClient(c.http, base, c.options...),
 		commit:     lanewayv1connect.NewCommitServiceClient(c.http, base, c.options...),
 		membership: lanewayv1connect.NewMembershipServiceClient(c.http, base, c.options...),
+		presence:   lanewayv1connect.NewPresenceServiceClient(c.http, base, c.options...),
 		admin:      lanewayv1connect.NewAdminServiceClient(c.http, base, c.options...),
 	}
 }

@@ -91,22 +91,28 @@ type handlerError struct{ error }
 var errReconnect = errors.New("watch again")
 
 func (s *session) watch(ctx context.Context, m Mailbox, cursor func() string, notify func(*lanewayv1.WatchResponse) error) error {
+	return s.stream(ctx, func(n *node, received func()) error {
+		stream, err := n.mailbox.Watch(ctx, connect.NewRequest(&lanewayv1.WatchRequest{TenantId: m.Tenant, UserId: m.User, Cursor: cursor()}))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = stream.Close() }() // an error at the end of a stream was seen by Err
+		for stream.Receive() {
+			received()
+			if err := notify(stream.Msg()); err != nil {
+				return handlerError{err}
+			}
+		}
+		return stream.Err()
+	})
+}
+
+// stream opens a stream again and again: open reads one to its end, and says of
+// each message that it received one.
+func (s *session) stream(ctx context.Context, open func(n *node, received func()) error) error {
 	served := false // by any server, ever: then an unreachable one is worth waiting for
 	for tries := 0; ; tries++ {
-		err := s.do(ctx, func(n *node) error {
-			stream, err := n.mailbox.Watch(ctx, connect.NewRequest(&lanewayv1.WatchRequest{TenantId: m.Tenant, UserId: m.User, Cursor: cursor()}))
-			if err != nil {
-				return err
-			}
-			defer func() { _ = stream.Close() }() // an error at the end of a stream was seen by Err
-			for stream.Receive() {
-				served, tries = true, 0
-				if err := notify(stream.Msg()); err != nil {
-					return handlerError{err}
-				}
-			}
-			return stream.Err()
-		})
+		err := s.do(ctx, func(n *node) error { return open(n, func() { served, tries = true, 0 }) })
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

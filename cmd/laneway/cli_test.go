@@ -39,14 +39,16 @@ type fakeNode struct {
 	change  conversation.MembershipRequest
 	changed uint32
 	ticks   chan struct{}
+
+	presence *fakePresence
 }
 
 func newFakeNode(t *testing.T) *fakeNode {
 	t.Helper()
 	st, err := pebble.Open(pebble.Options{Dir: "store", FS: vfs.NewMem(), ShardCount: 2, ExpireEvery: -1, Clock: func() time.Time { return time.UnixMilli(created) }})
 	require.NoError(t, err)
-	n := &fakeNode{t: t, store: st, ticks: make(chan struct{}), changed: 2}
-	n.handler = api.NewHandler(api.Deps{ShardCount: 2, Shards: n, Mailboxes: st, Conversations: n, Quarantine: fakeQuarantine{}, LoopbackOnly: true})
+	n := &fakeNode{t: t, store: st, ticks: make(chan struct{}), changed: 2, presence: newFakePresence()}
+	n.handler = api.NewHandler(api.Deps{ShardCount: 2, Shards: n, Mailboxes: st, Conversations: n, Quarantine: fakeQuarantine{}, Presence: n.presence, LoopbackOnly: true})
 	n.server = httptest.NewUnstartedServer(nil)
 	n.server.Config = api.NewServer(n.handler, nil)
 	n.server.Start()

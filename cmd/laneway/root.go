@@ -49,7 +49,7 @@ func newRootCmd(a *app) *cobra.Command {
 		&cobra.Group{ID: groupUse, Title: "Use a running node:"},
 	)
 	root.AddCommand(
-		newGroupCmd(a), newSendCmd(a), newPullCmd(a), newWatchCmd(a),
+		newGroupCmd(a), newSendCmd(a), newPullCmd(a), newWatchCmd(a), newPresenceCmd(a),
 		newShardsCmd(a), newDispatchesCmd(a), newQuarantineCmd(a),
 		newDevCmd(a), newServeCmd(a), newCoordinateCmd(a), newDemoCmd(a), newSetupCmd(a), newSchemaCmd(a), newVerifyCmd(a), newPlanCmd(a), newCheckCmd(a, checkNode), newConfigCmd(a), newVersionCmd(a),
 	)
