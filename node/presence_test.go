@@ -19,8 +19,8 @@ import (
 
 // gateway is a client that hears of news as a gateway does.
 type gateway struct {
-	t    *testing.T
-	cl   *client.Client
+	t     *testing.T
+	cl    *client.Client
 	heard chan *lanewayv1.NotifyResponse
 }
 
