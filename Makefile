@@ -100,7 +100,7 @@ generate: ## Generate code from the protobuf files
 .PHONY: record-histories
 record-histories: ## Record the workflow histories that replay tests use anew
 	@go run ./tools/testservers
-	go test ./replaytests -run TestRecordHistories -count=1 -timeout 20m -record
+	go test ./replaytests -run 'TestRecord.*Histories' -count=1 -timeout 20m -record
 
 .PHONY: tools
 tools: ## Build the development tools into the cache

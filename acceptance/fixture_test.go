@@ -56,6 +56,7 @@ type setup struct {
 	shards int
 	config func(*config.Config)
 	tune   func(*ingest.Options)
+	wrap   func(mailbox.Store) mailbox.Store // between the faults and the store
 }
 
 // start starts a node without Temporal. It stops with the test.
@@ -78,6 +79,9 @@ func start(t *testing.T, dir string, o setup) *system {
 	s.Node, err = node.Start(ctx, node.Options{
 		Config: &c, Logger: logger, Tune: o.tune,
 		WrapStore: func(inner mailbox.Store) mailbox.Store {
+			if o.wrap != nil {
+				inner = o.wrap(inner)
+			}
 			s.store = faulty.New(inner)
 			return s.store
 		},

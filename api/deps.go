@@ -58,6 +58,16 @@ type Presence interface {
 	Feed(tenant string) (*notify.Feed, error)
 }
 
+// Renumberings is what the handlers ask of the workflows that renumber groups;
+// ErrEngineUnavailable when Temporal cannot be asked.
+type Renumberings interface {
+	// Start starts a group's renumbering, or returns the one that runs.
+	Start(ctx context.Context, g mailbox.Group, force bool) (*lanewayv1.RenumberingStatus, error)
+	// Describe returns a run, the last one if none is named.
+	Describe(ctx context.Context, g mailbox.Group, run string) (*lanewayv1.RenumberingStatus, error)
+	Cancel(ctx context.Context, g mailbox.Group) error
+}
+
 // Mailboxes is the part of mailbox.MailboxStore that reading needs.
 type Mailboxes interface {
 	RangeScan(ctx context.Context, s mailbox.Scan) (mailbox.Page, error)
@@ -76,7 +86,7 @@ type Observer interface {
 
 // Deps is everything a Handler needs. Shards, Mailboxes and ShardCount are
 // required; without Conversations the node serves no commits and membership,
-// without Quarantine and Presence nothing of them.
+// without Quarantine, Presence and Renumberings nothing of them.
 type Deps struct {
 	ShardCount    int
 	Shards        Shards
@@ -84,6 +94,7 @@ type Deps struct {
 	Conversations Conversations
 	Quarantine    Quarantine
 	Presence      Presence
+	Renumberings  Renumberings
 	Limits        Limits
 	// LoopbackOnly refuses requests whose Host is not a loopback name, so that a
 	// web page cannot reach a node without credentials by rebinding its name.

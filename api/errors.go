@@ -29,9 +29,6 @@ var (
 	// ErrLaneOpening: the new owner has not reached the lane's floor yet
 	// (design 8.2 T7).
 	ErrLaneOpening = errors.New("lane is being opened")
-	// ErrGroupRenumbering: the group is closed to writes while it gets a new
-	// generation (design 4).
-	ErrGroupRenumbering = errors.New("group is being renumbered; try again in a moment")
 	// ErrEngineUnavailable: Temporal cannot be asked.
 	ErrEngineUnavailable = errors.New("workflow engine is unavailable")
 
@@ -67,6 +64,7 @@ var classes = []class{
 	{target: conversation.ErrGroupUnknown, code: connect.CodeNotFound, reason: reason.GroupUnknown},
 	{target: conversation.ErrGroupEmpty, code: connect.CodeFailedPrecondition, reason: reason.GroupEmpty},
 	{target: conversation.ErrTooManyMembers, code: connect.CodeFailedPrecondition, reason: reason.GroupFull},
+	{target: conversation.ErrRenumberingNotDue, code: connect.CodeFailedPrecondition, reason: reason.RenumberingNotDue},
 	{target: membership.ErrSlotsExhausted, code: connect.CodeFailedPrecondition, reason: reason.GroupFull},
 	{target: mailbox.ErrInvalidID, code: connect.CodeInvalidArgument, reason: reason.InvalidArgument},
 	{target: mailbox.ErrGroupTooLarge, code: connect.CodeInvalidArgument, reason: reason.TooLarge},
@@ -105,7 +103,7 @@ var classes = []class{
 		hidden: "stored data failed its checksum; an operator must look at the node's log",
 	},
 	{target: conversation.ErrStaleFencingEpoch, code: connect.CodeFailedPrecondition, reason: reason.StaleFencingEpoch},
-	{target: ErrGroupRenumbering, code: connect.CodeUnavailable, reason: reason.GroupRenumbering, retry: time.Second},
+	{target: conversation.ErrGroupRenumbering, code: connect.CodeUnavailable, reason: reason.GroupRenumbering, retry: time.Second},
 	{target: membership.ErrMembershipSnapshotUnavailable, code: connect.CodeUnavailable, reason: reason.SnapshotUnavailable, retry: 500 * time.Millisecond},
 	{target: conversation.ErrNotPublished, code: connect.CodeUnavailable, reason: reason.LogUnavailable, retry: 500 * time.Millisecond},
 	{target: topic.ErrNotPublished, code: connect.CodeUnavailable, reason: reason.LogUnavailable, retry: 500 * time.Millisecond},

@@ -74,7 +74,8 @@ func (s membershipService) Get(ctx context.Context, req *connect.Request[laneway
 	}
 	return connect.NewResponse(&lanewayv1.GetGroupResponse{
 		Generation: g.Generation, MembershipVersion: g.Version, ConversationSeq: g.ConversationSeq,
-		MemberCount: g.MemberCount, SlotHighWater: g.SlotHighWater, TargetShards: g.TargetShards,
+		MemberCount: g.MemberCount, SlotHighWater: g.SlotHighWater, TargetShards: g.TargetShards, RenumberingDue: g.RenumberingDue,
+		ClosedSinceMs: closedSince(g.Closing), ClosedUntilMs: closedUntil(g.Closing),
 	}), nil
 }
 

@@ -32,6 +32,33 @@ func (c *Client) Group(ctx context.Context, tenant, group string) (*lanewayv1.Ge
 		func(n *node) unary[lanewayv1.GetGroupRequest, lanewayv1.GetGroupResponse] { return n.membership.Get })
 }
 
+// Renumber starts a group's renumbering, or returns the one that runs. force does
+// so also when it is not due.
+func (c *Client) Renumber(ctx context.Context, tenant, group string, force bool) (*lanewayv1.RenumberingStatus, error) {
+	return call(ctx, c, &lanewayv1.RenumberRequest{TenantId: tenant, GroupId: group, Force: force},
+		func(n *node) unary[lanewayv1.RenumberRequest, lanewayv1.RenumberingStatus] {
+			return n.membership.Renumber
+		})
+}
+
+// Renumbering returns a run of a group's renumbering, the last one if none is
+// named.
+func (c *Client) Renumbering(ctx context.Context, tenant, group, run string) (*lanewayv1.RenumberingStatus, error) {
+	return call(ctx, c, &lanewayv1.GetRenumberingRequest{TenantId: tenant, GroupId: group, RunId: run},
+		func(n *node) unary[lanewayv1.GetRenumberingRequest, lanewayv1.RenumberingStatus] {
+			return n.membership.GetRenumbering
+		})
+}
+
+// CancelRenumbering ends a group's renumbering, unless it is too late.
+func (c *Client) CancelRenumbering(ctx context.Context, tenant, group string) error {
+	_, err := call(ctx, c, &lanewayv1.CancelRenumberingRequest{TenantId: tenant, GroupId: group},
+		func(n *node) unary[lanewayv1.CancelRenumberingRequest, lanewayv1.CancelRenumberingResponse] {
+			return n.membership.CancelRenumbering
+		})
+	return err
+}
+
 // importChunk is how many users one message of an import carries.
 const importChunk = 1000
 

@@ -37,7 +37,8 @@ func (h *head) closed(now time.Time) bool {
 // renumberingError tells a writer when to come again.
 func (h *head) renumberingError(group string, now time.Time) error {
 	left := time.Duration(h.renumbering.GetDeadlineMs()-now.UnixMilli()) * time.Millisecond
-	return &RenumberingError{Group: group, After: min(max(left, time.Millisecond), renumberRetry)}
+	after := min(retryBase+time.Duration(h.members)*retryMember, retryMost)
+	return &RenumberingError{Group: group, After: min(max(left, time.Millisecond), after)}
 }
 
 // admit refuses a write to a closed group.

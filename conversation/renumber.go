@@ -39,8 +39,11 @@ const (
 	// opens it again: many times what a renumbering takes.
 	closeBase   = 30 * time.Second
 	closeMember = 200 * time.Microsecond
-	// renumberRetry is when a writer that met a closed group comes again.
-	renumberRetry = 200 * time.Millisecond
+	// retryBase, retryMember and retryMost say when a writer that met a closed group
+	// comes again: a client that tries eight times outlasts a renumbering.
+	retryBase   = 250 * time.Millisecond
+	retryMember = 10 * time.Microsecond
+	retryMost   = 2 * time.Second
 	// renumberParallel is how many shards' members are read at a time.
 	renumberParallel = 4
 	// proposeFrom is from how many slots on a renumbering is proposed unasked: below
@@ -100,7 +103,7 @@ func (s *Service) CloseForRenumbering(ctx context.Context, r RenumberRequest) (c
 		case h.closed(now) && !mine:
 			return false, h.renumberingError(r.Group.ID, now)
 		case !mine && !r.Force && !membership.RenumberingDue(h.slotHighWater, h.members):
-			return false, fmt.Errorf("%w: group %q has given out %d slots and has %d members", ErrRenumberingNotDue, r.Group.ID, h.slotHighWater, h.members)
+			return false, NotDue(r.Group.ID, h.slotHighWater, h.members)
 		}
 		since := now.UnixMilli()
 		if mine {
@@ -326,6 +329,11 @@ func renumberResult(r *RenumberRequest, row *statev1.CommittedMessage) RenumberR
 		GroupVersion:    mailbox.GroupVersion{Group: r.Group, Generation: row.GetGeneration(), Version: row.GetMembershipVersion()},
 		ConversationSeq: row.GetConversationSeq(), CommittedAt: row.GetCommittedAtMs(), MemberCount: row.GetMemberCount(),
 	}
+}
+
+// NotDue is ErrRenumberingNotDue with its numbers.
+func NotDue(group string, slotHighWater, members uint32) error {
+	return fmt.Errorf("%w: group %q has given out %d slots and has %d members", ErrRenumberingNotDue, group, slotHighWater, members)
 }
 
 // propose says that a change has brought a group to where renumbering is due.

@@ -78,7 +78,7 @@ func TestAClosedGroupTakesNoWritesAndAnswersRepetitions(t *testing.T) {
 			require.ErrorIs(t, err, ErrGroupRenumbering, r.id)
 			var closed *RenumberingError
 			require.ErrorAs(t, err, &closed)
-			require.Equal(t, renumberRetry, closed.RetryAfter())
+			require.Equal(t, retryBase+2*retryMember, closed.RetryAfter())
 		}
 		again, err := p.Commit(t.Context(), groupMessage("g", "ann", "m1"))
 		require.NoError(t, err)

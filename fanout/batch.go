@@ -224,11 +224,15 @@ func (p *partition) prove(ctx context.Context, items []item) error {
 			Group:      mailbox.Group{Tenant: items[i].record.GetTenantId(), ID: g.GetGroupId()},
 			Generation: g.GetGeneration(), Version: g.GetMembershipVersion(),
 		}
-		_, err := p.c.cfg.Snapshots.Get(ctx, v, membership.Proof{
+		proof := membership.Proof{
 			MemberCount:    g.GetMemberCount(),
 			TargetShards:   g.GetTargetShards(),
-			ManifestDigest: mailbox.Digest(g.GetManifestDigest()), ConversationSeq: items[i].record.GetConversationSeq(),
-		})
+			ManifestDigest: mailbox.Digest(g.GetManifestDigest()),
+		}
+		if items[i].record.GetConversationId() == g.GetGroupId() { // else its seqs are not the group's
+			proof.ConversationSeq = items[i].record.GetConversationSeq()
+		}
+		_, err := p.c.cfg.Snapshots.Get(ctx, v, proof)
 		if errors.Is(err, membership.ErrMembershipVersionVoided) {
 			// Only a writer of another kind than the commit service gets here.
 			if err := p.quarantine(ctx, &items[i], records.NewError(records.VersionVoided, err, "%v", err)); err != nil {

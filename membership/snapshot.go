@@ -24,8 +24,8 @@ type Proof struct {
 	MemberCount    uint32
 	TargetShards   []uint32 // ascending
 	ManifestDigest mailbox.Digest
-	// ConversationSeq of the record: a version is void from the renumbering after
-	// it on.
+	// ConversationSeq of the record in the group's conversation, else 0: a version
+	// is void from the renumbering after it on.
 	ConversationSeq uint64
 }
 

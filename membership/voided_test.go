@@ -46,10 +46,17 @@ func TestAVersionIsVoidFromTheNextGenerationOn(t *testing.T) {
 		seq     uint64
 		void    bool
 	}{
-		{0, 1, false}, {0, 2, true}, {0, 3, true}, {0, 9, true}, // a late record of before is read as it was
-		{1, 2, false}, {1, 3, false}, {1, 4, true},
-		{2, 3, false}, {2, 4, true},
-		{3, 4, false}, {3, 9, false},
+		{0, 1, false},
+		{0, 2, true},
+		{0, 3, true},
+		{0, 9, true}, // a late record of before is read as it was
+		{1, 2, false},
+		{1, 3, false},
+		{1, 4, true},
+		{2, 3, false},
+		{2, 4, true},
+		{3, 4, false},
+		{3, 9, false},
 	} {
 		err := get(c.version, c.seq)
 		if c.void {

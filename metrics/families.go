@@ -34,6 +34,8 @@ var families = []Family{
 	{"laneway_quota_waiting", Gauge, nil, "Messages that wait for their tenant's quota.", nil},
 	{"laneway_quota_shared_failures_total", Counter, nil, "Calls of the shared quota buckets that failed.", nil},
 	{"laneway_quota_fallback", Gauge, nil, "1 while this process counts quotas by itself, because the shared buckets do not answer.", nil},
+	{"laneway_renumberings_due_total", Counter, nil, "Groups that a change has brought to where renumbering is due.", nil},
+	{"laneway_renumber_closed_seconds", Histogram, nil, "Time for which a renumbered group took no writes.", seconds},
 	{"laneway_snapshot_cache_total", Counter, []string{"outcome"}, "Membership snapshot look-ups: hit, miss.", nil},
 	{"laneway_quarantined_total", Counter, []string{"reason"}, "Records put into quarantine, by reason.", nil},
 

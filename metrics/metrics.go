@@ -46,6 +46,9 @@ type Metrics struct {
 	SnapshotCache Outcomes
 	Quarantined   Outcomes
 
+	RenumberingsDue prometheus.Counter
+	RenumberClosed  prometheus.Observer
+
 	QuotaDecisions Outcomes
 
 	ShadowScans Outcomes
@@ -93,6 +96,8 @@ func New(o Options) *Metrics {
 	m.PresenceOnline = m.gauges["laneway_presence_users_online"].WithLabelValues()
 	m.PresenceDevices = m.gauges["laneway_presence_devices"].WithLabelValues()
 	m.PresenceComplete = m.gauges["laneway_presence_complete"].WithLabelValues()
+	m.RenumberingsDue = m.counters["laneway_renumberings_due_total"].WithLabelValues()
+	m.RenumberClosed = m.timers["laneway_renumber_closed_seconds"].WithLabelValues()
 	m.Commits = m.outcomes("laneway_commits_total")
 	m.SnapshotCache = m.outcomes("laneway_snapshot_cache_total")
 	m.Quarantined = m.outcomes("laneway_quarantined_total")

@@ -35,7 +35,7 @@ func (n *Node) startCommits(ctx, run context.Context) (err error) {
 		return err
 	}
 	n.commits, err = conversation.New(conversation.Config{
-		Heads: n.store, Members: n.store, Blobs: n.bucket, Publisher: n.publisher, State: n.store, Outbox: outbox, Quota: quotas,
+		Heads: n.store, Members: n.store, Blobs: n.bucket, Publisher: n.publisher, State: n.store, Outbox: outbox, Quota: quotas, RenumberingDue: n.metrics.RenumberingsDue.Inc,
 		ShardCount: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, Logger: n.log.With("part", "commit"),
 	})
 	if err != nil {

@@ -253,7 +253,7 @@ func (n *Node) spawn(f func()) {
 
 func (n *Node) serveAPI() {
 	h := api.NewHandler(api.Deps{
-		Presence: n.presence.api(n), ShardCount: n.cfg.Shards, Shards: (*served)(n), Mailboxes: n.store, Conversations: counted{n.commits, n.metrics}, Quarantine: (*quarantined)(n),
+		Presence: n.presence.api(n), ShardCount: n.cfg.Shards, Shards: (*served)(n), Mailboxes: n.store, Conversations: counted{n.commits, n.metrics}, Quarantine: (*quarantined)(n), Renumberings: (*renumberings)(n),
 		Limits:       api.Limits{StreamsPerUser: n.cfg.API.StreamsPerUser, Streams: n.cfg.API.Streams, MaxImportUsers: n.cfg.API.MaxImportUsers},
 		LoopbackOnly: true, Observer: n.metrics, Log: n.log.With("part", "api"),
 	})

@@ -30,6 +30,9 @@ func TestRecordedHistoriesReplay(t *testing.T) {
 			require.NoError(t, r.replay(func(w worker.WorkflowReplayer) { workers.RegisterWorkflows(w) }))
 		})
 	}
+	for _, s := range renumberScenarios {
+		require.True(t, seen["renumber-"+s.name], "no recording renumber-%s: run `make record-histories`", s.name)
+	}
 	for _, s := range scenarios {
 		for _, name := range s.names() {
 			require.True(t, seen[name], "no recording %s: run `make record-histories`", name)
@@ -49,6 +52,12 @@ var altered = map[string]any{
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 1})
 		workflow.ExecuteActivity(ctx, "Prepare", activities.Chunk{})
 		return workflows.LaneWorkflow(ctx, in)
+	},
+	workflows.RenumberType: func(ctx workflow.Context, in workflows.RenumberInput) (activities.Renumbered, error) {
+		if err := workflow.Sleep(ctx, 1); err != nil {
+			return activities.Renumbered{}, err
+		}
+		return workflows.RenumberWorkflow(ctx, in)
 	},
 }
 

@@ -161,6 +161,7 @@ func Register(r worker.Registry, a *activities.Activities) {
 func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(workflows.DispatchWorkflow, workflow.RegisterOptions{Name: workflows.DispatchType})
 	r.RegisterWorkflowWithOptions(workflows.LaneWorkflow, workflow.RegisterOptions{Name: workflows.LaneType})
+	r.RegisterWorkflowWithOptions(workflows.RenumberWorkflow, workflow.RegisterOptions{Name: workflows.RenumberType})
 }
 
 func (w *Workers) options(pollers int, fatal func(error)) worker.Options {

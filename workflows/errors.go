@@ -25,6 +25,9 @@ func unknownObligation(h *Header) error {
 		activities.TypeObligationUnknown, nil)
 }
 
+// Reason is a failure in one line, for people.
+func Reason(err error) string { return reason(err) }
+
 // reason is an activity's or a lane's error in one line.
 func reason(err error) string {
 	var app *temporal.ApplicationError

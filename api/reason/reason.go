@@ -25,6 +25,8 @@ const (
 	GroupEmpty Reason = "GROUP_EMPTY"
 	// GroupFull: the group would have more members or slots than it may.
 	GroupFull Reason = "GROUP_FULL"
+	// RenumberingNotDue: the group's slots do not run far ahead of its members.
+	RenumberingNotDue Reason = "RENUMBERING_NOT_DUE"
 	// ClientMessageReused: the client_message_id was used for other content.
 	ClientMessageReused Reason = "CLIENT_MESSAGE_REUSED"
 	// ConversationKind: the conversation exists with another kind.
@@ -101,6 +103,7 @@ var all = []Reason{
 	GroupUnknown,
 	GroupEmpty,
 	GroupFull,
+	RenumberingNotDue,
 	ClientMessageReused,
 	ConversationKind,
 	TooLarge,

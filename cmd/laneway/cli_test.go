@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -41,14 +42,19 @@ type fakeNode struct {
 	ticks   chan struct{}
 
 	presence *fakePresence
+	slots    uint32
+	closed   *conversation.Closing
+	// renumberings are what Describe answers, one after the other.
+	renumberings []*lanewayv1.RenumberingStatus
+	renumbered   []string // what was asked for
 }
 
 func newFakeNode(t *testing.T) *fakeNode {
 	t.Helper()
 	st, err := pebble.Open(pebble.Options{Dir: "store", FS: vfs.NewMem(), ShardCount: 2, ExpireEvery: -1, Clock: func() time.Time { return time.UnixMilli(created) }})
 	require.NoError(t, err)
-	n := &fakeNode{t: t, store: st, ticks: make(chan struct{}), changed: 2, presence: newFakePresence()}
-	n.handler = api.NewHandler(api.Deps{ShardCount: 2, Shards: n, Mailboxes: st, Conversations: n, Quarantine: fakeQuarantine{}, Presence: n.presence, LoopbackOnly: true})
+	n := &fakeNode{t: t, store: st, ticks: make(chan struct{}), changed: 2, slots: 5, presence: newFakePresence()}
+	n.handler = api.NewHandler(api.Deps{ShardCount: 2, Shards: n, Mailboxes: st, Conversations: n, Quarantine: fakeQuarantine{}, Presence: n.presence, Renumberings: n, LoopbackOnly: true})
 	n.server = httptest.NewUnstartedServer(nil)
 	n.server.Config = api.NewServer(n.handler, nil)
 	n.server.Start()
@@ -124,8 +130,35 @@ func (n *fakeNode) Import(_ context.Context, r conversation.MembershipRequest) (
 func (n *fakeNode) Group(_ context.Context, g mailbox.Group) (conversation.GroupInfo, error) {
 	_, err := n.state()
 	return conversation.GroupInfo{
-		GroupVersion: mailbox.GroupVersion{Group: g, Generation: 1, Version: 4}, ConversationSeq: 9, MemberCount: 3, SlotHighWater: 5, TargetShards: []uint32{0, 1},
+		GroupVersion: mailbox.GroupVersion{Group: g, Generation: 1, Version: 4}, ConversationSeq: 9, MemberCount: 3, SlotHighWater: n.slots, TargetShards: []uint32{0, 1},
+		RenumberingDue: n.slots > 13, Closing: n.closed,
 	}, err
+}
+
+func (n *fakeNode) asked(what string) (*lanewayv1.RenumberingStatus, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.renumbered = append(n.renumbered, what)
+	s := n.renumberings[0]
+	if len(n.renumberings) > 1 {
+		n.renumberings = n.renumberings[1:]
+	}
+	return s, n.err
+}
+
+func (n *fakeNode) Start(_ context.Context, g mailbox.Group, force bool) (*lanewayv1.RenumberingStatus, error) {
+	return n.asked(fmt.Sprintf("start %s force=%v", g.ID, force))
+}
+
+func (n *fakeNode) Describe(_ context.Context, g mailbox.Group, run string) (*lanewayv1.RenumberingStatus, error) {
+	return n.asked(fmt.Sprintf("describe %s %q", g.ID, run))
+}
+
+func (n *fakeNode) Cancel(_ context.Context, g mailbox.Group) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.renumbered = append(n.renumbered, "cancel "+g.ID)
+	return n.err
 }
 
 // deliver appends a message to alice's mailbox at offset, and W with it.

@@ -86,6 +86,10 @@ func (a *app) next(e *client.Error) string {
 		return "entries after that position are gone; the client must rebuild its state"
 	case reason.CursorInvalid:
 		return "use the cursor as an earlier pull with the same --tenant and --user printed it, or none"
+	case reason.RenumberingNotDue:
+		return "leave the group as it is, or renumber it all the same with --force"
+	case reason.GroupRenumbering:
+		return "try again in a moment; `laneway group show` says until when the group is closed at the latest"
 	case reason.GroupUnknown, reason.GroupEmpty:
 		return "add members with `laneway group join GROUP USER…` or `laneway group import FILE --group GROUP`; check --tenant"
 	case reason.FanoutQuotaExceeded:

@@ -18,10 +18,10 @@ const operator = "laneway-cli"
 
 func newGroupCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "group", Short: "Import, join, leave and show groups", GroupID: groupUse,
+		Use: "group", Short: "Import, join, leave, show and renumber groups", GroupID: groupUse,
 		Args: noCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newGroupImportCmd(a), newGroupChangeCmd(a, true), newGroupChangeCmd(a, false), newGroupShowCmd(a))
+	cmd.AddCommand(newGroupImportCmd(a), newGroupChangeCmd(a, true), newGroupChangeCmd(a, false), newGroupShowCmd(a), newGroupRenumberCmd(a))
 	return cmd
 }
 
@@ -187,18 +187,35 @@ func newGroupShowCmd(a *app) *cobra.Command {
 					ConversationSeq uint64   `json:"conversation_seq"`
 					SlotHighWater   uint32   `json:"slot_high_water"`
 					Shards          []uint32 `json:"target_shards"`
-				}{a.tenant, args[0], g.MemberCount, g.Generation, g.MembershipVersion, g.ConversationSeq, g.SlotHighWater, g.TargetShards})
+					RenumberingDue  bool     `json:"renumbering_due"`
+					ClosedSince     string   `json:"closed_since,omitempty"`
+					ClosedUntil     string   `json:"closed_until,omitempty"`
+				}{
+					a.tenant, args[0], g.MemberCount, g.Generation, g.MembershipVersion, g.ConversationSeq, g.SlotHighWater, g.TargetShards,
+					g.RenumberingDue, optionalTime(g.ClosedSinceMs), optionalTime(g.ClosedUntilMs),
+				})
 			}
-			return writeTable(a.out, []string{"GROUP", "MEMBERS", "VERSION", "GENERATION", "CONVERSATION SEQ", "SLOTS", "SHARDS"}, [][]string{{
+			err = writeTable(a.out, []string{"GROUP", "MEMBERS", "VERSION", "GENERATION", "CONVERSATION SEQ", "SLOTS", "SHARDS"}, [][]string{{
 				args[0], fmt.Sprint(g.MemberCount), fmt.Sprint(g.MembershipVersion), fmt.Sprint(g.Generation),
 				fmt.Sprint(g.ConversationSeq), fmt.Sprint(g.SlotHighWater), strings.Trim(fmt.Sprint(g.TargetShards), "[]"),
 			}})
+			if err != nil {
+				return err
+			}
+			return a.printRenumberingDue(args[0], g)
 		}),
 	}
 	a.clientFlags(cmd)
 	a.tenantFlag(cmd)
 	a.outputFlag(cmd)
 	return cmd
+}
+
+func optionalTime(ms int64) string {
+	if ms == 0 {
+		return ""
+	}
+	return timeText(ms)
 }
 
 // withMessageID names the id of a change that failed after it may have been

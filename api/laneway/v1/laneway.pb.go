@@ -1046,8 +1046,14 @@ type GetGroupResponse struct {
 	MemberCount       uint32                 `protobuf:"varint,4,opt,name=member_count,json=memberCount,proto3" json:"member_count,omitempty"`
 	SlotHighWater     uint32                 `protobuf:"varint,5,opt,name=slot_high_water,json=slotHighWater,proto3" json:"slot_high_water,omitempty"`
 	TargetShards      []uint32               `protobuf:"varint,6,rep,packed,name=target_shards,json=targetShards,proto3" json:"target_shards,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The slots run so far ahead of the members that the group should be renumbered.
+	RenumberingDue bool `protobuf:"varint,7,opt,name=renumbering_due,json=renumberingDue,proto3" json:"renumbering_due,omitempty"`
+	// Unix ms, while the group is closed to writes for a renumbering: since when,
+	// and when it is opened at the latest. 0: it takes writes.
+	ClosedSinceMs int64 `protobuf:"varint,8,opt,name=closed_since_ms,json=closedSinceMs,proto3" json:"closed_since_ms,omitempty"`
+	ClosedUntilMs int64 `protobuf:"varint,9,opt,name=closed_until_ms,json=closedUntilMs,proto3" json:"closed_until_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetGroupResponse) Reset() {
@@ -1122,6 +1128,368 @@ func (x *GetGroupResponse) GetTargetShards() []uint32 {
 	return nil
 }
 
+func (x *GetGroupResponse) GetRenumberingDue() bool {
+	if x != nil {
+		return x.RenumberingDue
+	}
+	return false
+}
+
+func (x *GetGroupResponse) GetClosedSinceMs() int64 {
+	if x != nil {
+		return x.ClosedSinceMs
+	}
+	return 0
+}
+
+func (x *GetGroupResponse) GetClosedUntilMs() int64 {
+	if x != nil {
+		return x.ClosedUntilMs
+	}
+	return 0
+}
+
+type RenumberRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TenantId string                 `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	GroupId  string                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// Also when it is not due.
+	Force         bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenumberRequest) Reset() {
+	*x = RenumberRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenumberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenumberRequest) ProtoMessage() {}
+
+func (x *RenumberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenumberRequest.ProtoReflect.Descriptor instead.
+func (*RenumberRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RenumberRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *RenumberRequest) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+func (x *RenumberRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type GetRenumberingRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TenantId string                 `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	GroupId  string                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// Empty: the last one.
+	RunId         string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRenumberingRequest) Reset() {
+	*x = GetRenumberingRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRenumberingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRenumberingRequest) ProtoMessage() {}
+
+func (x *GetRenumberingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRenumberingRequest.ProtoReflect.Descriptor instead.
+func (*GetRenumberingRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetRenumberingRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *GetRenumberingRequest) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+func (x *GetRenumberingRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+type CancelRenumberingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TenantId      string                 `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
+	GroupId       string                 `protobuf:"bytes,2,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRenumberingRequest) Reset() {
+	*x = CancelRenumberingRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRenumberingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRenumberingRequest) ProtoMessage() {}
+
+func (x *CancelRenumberingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRenumberingRequest.ProtoReflect.Descriptor instead.
+func (*CancelRenumberingRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CancelRenumberingRequest) GetTenantId() string {
+	if x != nil {
+		return x.TenantId
+	}
+	return ""
+}
+
+func (x *CancelRenumberingRequest) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+type CancelRenumberingResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRenumberingResponse) Reset() {
+	*x = CancelRenumberingResponse{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRenumberingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRenumberingResponse) ProtoMessage() {}
+
+func (x *CancelRenumberingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRenumberingResponse.ProtoReflect.Descriptor instead.
+func (*CancelRenumberingResponse) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{18}
+}
+
+// RenumberingStatus is a renumbering, as Temporal knows it.
+type RenumberingStatus struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	WorkflowId string                 `protobuf:"bytes,1,opt,name=workflow_id,json=workflowId,proto3" json:"workflow_id,omitempty"`
+	RunId      string                 `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// running, completed, failed, canceled or terminated; empty: none is known.
+	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	// While it runs: closing, renumbering or reopening; empty: no worker answers.
+	Step string `protobuf:"bytes,4,opt,name=step,proto3" json:"step,omitempty"`
+	// Unix ms.
+	StartedAtMs int64 `protobuf:"varint,5,opt,name=started_at_ms,json=startedAtMs,proto3" json:"started_at_ms,omitempty"`
+	// Why it failed.
+	Failure string `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
+	// Of a completed one.
+	Generation        uint64 `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`
+	MembershipVersion uint64 `protobuf:"varint,8,opt,name=membership_version,json=membershipVersion,proto3" json:"membership_version,omitempty"`
+	ConversationSeq   uint64 `protobuf:"varint,9,opt,name=conversation_seq,json=conversationSeq,proto3" json:"conversation_seq,omitempty"`
+	MemberCount       uint32 `protobuf:"varint,10,opt,name=member_count,json=memberCount,proto3" json:"member_count,omitempty"`
+	// For how long the group took no writes; 0: not measured.
+	ClosedMs      int64 `protobuf:"varint,11,opt,name=closed_ms,json=closedMs,proto3" json:"closed_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenumberingStatus) Reset() {
+	*x = RenumberingStatus{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenumberingStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenumberingStatus) ProtoMessage() {}
+
+func (x *RenumberingStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenumberingStatus.ProtoReflect.Descriptor instead.
+func (*RenumberingStatus) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *RenumberingStatus) GetWorkflowId() string {
+	if x != nil {
+		return x.WorkflowId
+	}
+	return ""
+}
+
+func (x *RenumberingStatus) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *RenumberingStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *RenumberingStatus) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *RenumberingStatus) GetStartedAtMs() int64 {
+	if x != nil {
+		return x.StartedAtMs
+	}
+	return 0
+}
+
+func (x *RenumberingStatus) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+func (x *RenumberingStatus) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *RenumberingStatus) GetMembershipVersion() uint64 {
+	if x != nil {
+		return x.MembershipVersion
+	}
+	return 0
+}
+
+func (x *RenumberingStatus) GetConversationSeq() uint64 {
+	if x != nil {
+		return x.ConversationSeq
+	}
+	return 0
+}
+
+func (x *RenumberingStatus) GetMemberCount() uint32 {
+	if x != nil {
+		return x.MemberCount
+	}
+	return 0
+}
+
+func (x *RenumberingStatus) GetClosedMs() int64 {
+	if x != nil {
+		return x.ClosedMs
+	}
+	return 0
+}
+
 // PresenceEvent is what a gateway knows of one device.
 type PresenceEvent struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1138,7 +1506,7 @@ type PresenceEvent struct {
 
 func (x *PresenceEvent) Reset() {
 	*x = PresenceEvent{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[15]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1518,7 @@ func (x *PresenceEvent) String() string {
 func (*PresenceEvent) ProtoMessage() {}
 
 func (x *PresenceEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[15]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1531,7 @@ func (x *PresenceEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PresenceEvent.ProtoReflect.Descriptor instead.
 func (*PresenceEvent) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{15}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PresenceEvent) GetUserId() string {
@@ -1205,7 +1573,7 @@ type ReportPresenceRequest struct {
 
 func (x *ReportPresenceRequest) Reset() {
 	*x = ReportPresenceRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[16]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1585,7 @@ func (x *ReportPresenceRequest) String() string {
 func (*ReportPresenceRequest) ProtoMessage() {}
 
 func (x *ReportPresenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[16]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1598,7 @@ func (x *ReportPresenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportPresenceRequest.ProtoReflect.Descriptor instead.
 func (*ReportPresenceRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{16}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportPresenceRequest) GetTenantId() string {
@@ -1255,7 +1623,7 @@ type ReportPresenceResponse struct {
 
 func (x *ReportPresenceResponse) Reset() {
 	*x = ReportPresenceResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[17]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1635,7 @@ func (x *ReportPresenceResponse) String() string {
 func (*ReportPresenceResponse) ProtoMessage() {}
 
 func (x *ReportPresenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[17]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1648,7 @@ func (x *ReportPresenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportPresenceResponse.ProtoReflect.Descriptor instead.
 func (*ReportPresenceResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{17}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{22}
 }
 
 type GetPresenceRequest struct {
@@ -1293,7 +1661,7 @@ type GetPresenceRequest struct {
 
 func (x *GetPresenceRequest) Reset() {
 	*x = GetPresenceRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[18]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1673,7 @@ func (x *GetPresenceRequest) String() string {
 func (*GetPresenceRequest) ProtoMessage() {}
 
 func (x *GetPresenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[18]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1686,7 @@ func (x *GetPresenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPresenceRequest.ProtoReflect.Descriptor instead.
 func (*GetPresenceRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{18}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetPresenceRequest) GetTenantId() string {
@@ -1347,7 +1715,7 @@ type DevicePresence struct {
 
 func (x *DevicePresence) Reset() {
 	*x = DevicePresence{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[19]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1727,7 @@ func (x *DevicePresence) String() string {
 func (*DevicePresence) ProtoMessage() {}
 
 func (x *DevicePresence) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[19]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1740,7 @@ func (x *DevicePresence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DevicePresence.ProtoReflect.Descriptor instead.
 func (*DevicePresence) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{19}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DevicePresence) GetDeviceId() string {
@@ -1409,7 +1777,7 @@ type GetPresenceResponse struct {
 
 func (x *GetPresenceResponse) Reset() {
 	*x = GetPresenceResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[20]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1789,7 @@ func (x *GetPresenceResponse) String() string {
 func (*GetPresenceResponse) ProtoMessage() {}
 
 func (x *GetPresenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[20]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1802,7 @@ func (x *GetPresenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPresenceResponse.ProtoReflect.Descriptor instead.
 func (*GetPresenceResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{20}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetPresenceResponse) GetOnline() bool {
@@ -1467,7 +1835,7 @@ type NotifyRequest struct {
 
 func (x *NotifyRequest) Reset() {
 	*x = NotifyRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[21]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1847,7 @@ func (x *NotifyRequest) String() string {
 func (*NotifyRequest) ProtoMessage() {}
 
 func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[21]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1860,7 @@ func (x *NotifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotifyRequest.ProtoReflect.Descriptor instead.
 func (*NotifyRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{21}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NotifyRequest) GetTenantId() string {
@@ -1514,7 +1882,7 @@ type UserNews struct {
 
 func (x *UserNews) Reset() {
 	*x = UserNews{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1894,7 @@ func (x *UserNews) String() string {
 func (*UserNews) ProtoMessage() {}
 
 func (x *UserNews) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[22]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1907,7 @@ func (x *UserNews) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserNews.ProtoReflect.Descriptor instead.
 func (*UserNews) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{22}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UserNews) GetUserId() string {
@@ -1569,7 +1937,7 @@ type NotifyResponse struct {
 
 func (x *NotifyResponse) Reset() {
 	*x = NotifyResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[23]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1581,7 +1949,7 @@ func (x *NotifyResponse) String() string {
 func (*NotifyResponse) ProtoMessage() {}
 
 func (x *NotifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[23]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1594,7 +1962,7 @@ func (x *NotifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotifyResponse.ProtoReflect.Descriptor instead.
 func (*NotifyResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{23}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NotifyResponse) GetPullAll() bool {
@@ -1621,7 +1989,7 @@ type ListShardsRequest struct {
 
 func (x *ListShardsRequest) Reset() {
 	*x = ListShardsRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[24]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +2001,7 @@ func (x *ListShardsRequest) String() string {
 func (*ListShardsRequest) ProtoMessage() {}
 
 func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[24]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +2014,7 @@ func (x *ListShardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsRequest.ProtoReflect.Descriptor instead.
 func (*ListShardsRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{24}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListShardsRequest) GetLanes() bool {
@@ -1670,7 +2038,7 @@ type LaneStatus struct {
 
 func (x *LaneStatus) Reset() {
 	*x = LaneStatus{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[25]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +2050,7 @@ func (x *LaneStatus) String() string {
 func (*LaneStatus) ProtoMessage() {}
 
 func (x *LaneStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[25]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +2063,7 @@ func (x *LaneStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaneStatus.ProtoReflect.Descriptor instead.
 func (*LaneStatus) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{25}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LaneStatus) GetLane() uint32 {
@@ -1755,7 +2123,7 @@ type ShardStatus struct {
 
 func (x *ShardStatus) Reset() {
 	*x = ShardStatus{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[26]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +2135,7 @@ func (x *ShardStatus) String() string {
 func (*ShardStatus) ProtoMessage() {}
 
 func (x *ShardStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[26]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +2148,7 @@ func (x *ShardStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardStatus.ProtoReflect.Descriptor instead.
 func (*ShardStatus) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{26}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ShardStatus) GetShard() uint32 {
@@ -1876,7 +2244,7 @@ type ListShardsResponse struct {
 
 func (x *ListShardsResponse) Reset() {
 	*x = ListShardsResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[27]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2256,7 @@ func (x *ListShardsResponse) String() string {
 func (*ListShardsResponse) ProtoMessage() {}
 
 func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[27]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2269,7 @@ func (x *ListShardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListShardsResponse.ProtoReflect.Descriptor instead.
 func (*ListShardsResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{27}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListShardsResponse) GetShards() []*ShardStatus {
@@ -1921,7 +2289,7 @@ type ListDispatchesRequest struct {
 
 func (x *ListDispatchesRequest) Reset() {
 	*x = ListDispatchesRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[28]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2301,7 @@ func (x *ListDispatchesRequest) String() string {
 func (*ListDispatchesRequest) ProtoMessage() {}
 
 func (x *ListDispatchesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[28]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2314,7 @@ func (x *ListDispatchesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDispatchesRequest.ProtoReflect.Descriptor instead.
 func (*ListDispatchesRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{28}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListDispatchesRequest) GetLimit() int32 {
@@ -1976,7 +2344,7 @@ type DispatchStatus struct {
 
 func (x *DispatchStatus) Reset() {
 	*x = DispatchStatus{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[29]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2356,7 @@ func (x *DispatchStatus) String() string {
 func (*DispatchStatus) ProtoMessage() {}
 
 func (x *DispatchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[29]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2369,7 @@ func (x *DispatchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchStatus.ProtoReflect.Descriptor instead.
 func (*DispatchStatus) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{29}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DispatchStatus) GetDispatchId() string {
@@ -2083,7 +2451,7 @@ type ListDispatchesResponse struct {
 
 func (x *ListDispatchesResponse) Reset() {
 	*x = ListDispatchesResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[30]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2463,7 @@ func (x *ListDispatchesResponse) String() string {
 func (*ListDispatchesResponse) ProtoMessage() {}
 
 func (x *ListDispatchesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[30]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2476,7 @@ func (x *ListDispatchesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDispatchesResponse.ProtoReflect.Descriptor instead.
 func (*ListDispatchesResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{30}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListDispatchesResponse) GetDispatches() []*DispatchStatus {
@@ -2144,7 +2512,7 @@ type QuarantinedEntry struct {
 
 func (x *QuarantinedEntry) Reset() {
 	*x = QuarantinedEntry{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[31]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2524,7 @@ func (x *QuarantinedEntry) String() string {
 func (*QuarantinedEntry) ProtoMessage() {}
 
 func (x *QuarantinedEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[31]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2537,7 @@ func (x *QuarantinedEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantinedEntry.ProtoReflect.Descriptor instead.
 func (*QuarantinedEntry) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{31}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *QuarantinedEntry) GetOffset() int64 {
@@ -2254,7 +2622,7 @@ type ListQuarantinedRequest struct {
 
 func (x *ListQuarantinedRequest) Reset() {
 	*x = ListQuarantinedRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[32]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2634,7 @@ func (x *ListQuarantinedRequest) String() string {
 func (*ListQuarantinedRequest) ProtoMessage() {}
 
 func (x *ListQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[32]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2647,7 @@ func (x *ListQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*ListQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{32}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListQuarantinedRequest) GetFromOffset() int64 {
@@ -2307,7 +2675,7 @@ type ListQuarantinedResponse struct {
 
 func (x *ListQuarantinedResponse) Reset() {
 	*x = ListQuarantinedResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[33]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2687,7 @@ func (x *ListQuarantinedResponse) String() string {
 func (*ListQuarantinedResponse) ProtoMessage() {}
 
 func (x *ListQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[33]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2700,7 @@ func (x *ListQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*ListQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{33}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListQuarantinedResponse) GetEntries() []*QuarantinedEntry {
@@ -2358,7 +2726,7 @@ type GetQuarantinedRequest struct {
 
 func (x *GetQuarantinedRequest) Reset() {
 	*x = GetQuarantinedRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[34]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2370,7 +2738,7 @@ func (x *GetQuarantinedRequest) String() string {
 func (*GetQuarantinedRequest) ProtoMessage() {}
 
 func (x *GetQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[34]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2383,7 +2751,7 @@ func (x *GetQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*GetQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{34}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetQuarantinedRequest) GetOffset() int64 {
@@ -2402,7 +2770,7 @@ type GetQuarantinedResponse struct {
 
 func (x *GetQuarantinedResponse) Reset() {
 	*x = GetQuarantinedResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[35]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2782,7 @@ func (x *GetQuarantinedResponse) String() string {
 func (*GetQuarantinedResponse) ProtoMessage() {}
 
 func (x *GetQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[35]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2795,7 @@ func (x *GetQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*GetQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{35}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetQuarantinedResponse) GetEntry() *QuarantinedEntry {
@@ -2446,7 +2814,7 @@ type RetryQuarantinedRequest struct {
 
 func (x *RetryQuarantinedRequest) Reset() {
 	*x = RetryQuarantinedRequest{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[36]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2458,7 +2826,7 @@ func (x *RetryQuarantinedRequest) String() string {
 func (*RetryQuarantinedRequest) ProtoMessage() {}
 
 func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[36]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2471,7 +2839,7 @@ func (x *RetryQuarantinedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQuarantinedRequest.ProtoReflect.Descriptor instead.
 func (*RetryQuarantinedRequest) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{36}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RetryQuarantinedRequest) GetOffset() int64 {
@@ -2493,7 +2861,7 @@ type RetryQuarantinedResponse struct {
 
 func (x *RetryQuarantinedResponse) Reset() {
 	*x = RetryQuarantinedResponse{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[37]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2873,7 @@ func (x *RetryQuarantinedResponse) String() string {
 func (*RetryQuarantinedResponse) ProtoMessage() {}
 
 func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[37]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2886,7 @@ func (x *RetryQuarantinedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQuarantinedResponse.ProtoReflect.Descriptor instead.
 func (*RetryQuarantinedResponse) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{37}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RetryQuarantinedResponse) GetTopic() string {
@@ -2560,7 +2928,7 @@ type ErrorReason struct {
 
 func (x *ErrorReason) Reset() {
 	*x = ErrorReason{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[38]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2572,7 +2940,7 @@ func (x *ErrorReason) String() string {
 func (*ErrorReason) ProtoMessage() {}
 
 func (x *ErrorReason) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[38]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2585,7 +2953,7 @@ func (x *ErrorReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorReason.ProtoReflect.Descriptor instead.
 func (*ErrorReason) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{38}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ErrorReason) GetReason() string {
@@ -2703,7 +3071,7 @@ const file_laneway_v1_laneway_proto_rawDesc = "" +
 	"\buser_ids\x18\x05 \x03(\tR\auserIds\"I\n" +
 	"\x0fGetGroupRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x19\n" +
-	"\bgroup_id\x18\x02 \x01(\tR\agroupId\"\xfc\x01\n" +
+	"\bgroup_id\x18\x02 \x01(\tR\agroupId\"\xf5\x02\n" +
 	"\x10GetGroupResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2712,7 +3080,38 @@ const file_laneway_v1_laneway_proto_rawDesc = "" +
 	"\x10conversation_seq\x18\x03 \x01(\x04R\x0fconversationSeq\x12!\n" +
 	"\fmember_count\x18\x04 \x01(\rR\vmemberCount\x12&\n" +
 	"\x0fslot_high_water\x18\x05 \x01(\rR\rslotHighWater\x12#\n" +
-	"\rtarget_shards\x18\x06 \x03(\rR\ftargetShards\"\x8f\x01\n" +
+	"\rtarget_shards\x18\x06 \x03(\rR\ftargetShards\x12'\n" +
+	"\x0frenumbering_due\x18\a \x01(\bR\x0erenumberingDue\x12&\n" +
+	"\x0fclosed_since_ms\x18\b \x01(\x03R\rclosedSinceMs\x12&\n" +
+	"\x0fclosed_until_ms\x18\t \x01(\x03R\rclosedUntilMs\"_\n" +
+	"\x0fRenumberRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x19\n" +
+	"\bgroup_id\x18\x02 \x01(\tR\agroupId\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\"f\n" +
+	"\x15GetRenumberingRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x19\n" +
+	"\bgroup_id\x18\x02 \x01(\tR\agroupId\x12\x15\n" +
+	"\x06run_id\x18\x03 \x01(\tR\x05runId\"R\n" +
+	"\x18CancelRenumberingRequest\x12\x1b\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x19\n" +
+	"\bgroup_id\x18\x02 \x01(\tR\agroupId\"\x1b\n" +
+	"\x19CancelRenumberingResponse\"\xed\x02\n" +
+	"\x11RenumberingStatus\x12\x1f\n" +
+	"\vworkflow_id\x18\x01 \x01(\tR\n" +
+	"workflowId\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\tR\x04step\x12\"\n" +
+	"\rstarted_at_ms\x18\x05 \x01(\x03R\vstartedAtMs\x12\x18\n" +
+	"\afailure\x18\x06 \x01(\tR\afailure\x12\x1e\n" +
+	"\n" +
+	"generation\x18\a \x01(\x04R\n" +
+	"generation\x12-\n" +
+	"\x12membership_version\x18\b \x01(\x04R\x11membershipVersion\x12)\n" +
+	"\x10conversation_seq\x18\t \x01(\x04R\x0fconversationSeq\x12!\n" +
+	"\fmember_count\x18\n" +
+	" \x01(\rR\vmemberCount\x12\x1b\n" +
+	"\tclosed_ms\x18\v \x01(\x03R\bclosedMs\"\x8f\x01\n" +
 	"\rPresenceEvent\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1b\n" +
 	"\tdevice_id\x18\x02 \x01(\tR\bdeviceId\x123\n" +
@@ -2830,12 +3229,15 @@ const file_laneway_v1_laneway_proto_rawDesc = "" +
 	"\x05Watch\x12\x18.laneway.v1.WatchRequest\x1a\x19.laneway.v1.WatchResponse0\x01\x12E\n" +
 	"\bTruncate\x12\x1b.laneway.v1.TruncateRequest\x1a\x1c.laneway.v1.TruncateResponse2P\n" +
 	"\rCommitService\x12?\n" +
-	"\x06Commit\x12\x19.laneway.v1.CommitRequest\x1a\x1a.laneway.v1.CommitResponse2\xa5\x02\n" +
+	"\x06Commit\x12\x19.laneway.v1.CommitRequest\x1a\x1a.laneway.v1.CommitResponse2\xa8\x04\n" +
 	"\x11MembershipService\x12?\n" +
 	"\x04Join\x12\x17.laneway.v1.JoinRequest\x1a\x1e.laneway.v1.MembershipResponse\x12A\n" +
 	"\x05Leave\x12\x18.laneway.v1.LeaveRequest\x1a\x1e.laneway.v1.MembershipResponse\x12E\n" +
 	"\x06Import\x12\x19.laneway.v1.ImportRequest\x1a\x1e.laneway.v1.MembershipResponse(\x01\x12E\n" +
-	"\x03Get\x12\x1b.laneway.v1.GetGroupRequest\x1a\x1c.laneway.v1.GetGroupResponse\"\x03\x90\x02\x012\xf2\x01\n" +
+	"\x03Get\x12\x1b.laneway.v1.GetGroupRequest\x1a\x1c.laneway.v1.GetGroupResponse\"\x03\x90\x02\x01\x12F\n" +
+	"\bRenumber\x12\x1b.laneway.v1.RenumberRequest\x1a\x1d.laneway.v1.RenumberingStatus\x12W\n" +
+	"\x0eGetRenumbering\x12!.laneway.v1.GetRenumberingRequest\x1a\x1d.laneway.v1.RenumberingStatus\"\x03\x90\x02\x01\x12`\n" +
+	"\x11CancelRenumbering\x12$.laneway.v1.CancelRenumberingRequest\x1a%.laneway.v1.CancelRenumberingResponse2\xf2\x01\n" +
 	"\x0fPresenceService\x12O\n" +
 	"\x06Report\x12!.laneway.v1.ReportPresenceRequest\x1a\".laneway.v1.ReportPresenceResponse\x12K\n" +
 	"\x03Get\x12\x1e.laneway.v1.GetPresenceRequest\x1a\x1f.laneway.v1.GetPresenceResponse\"\x03\x90\x02\x01\x12A\n" +
@@ -2860,67 +3262,72 @@ func file_laneway_v1_laneway_proto_rawDescGZIP() []byte {
 	return file_laneway_v1_laneway_proto_rawDescData
 }
 
-var file_laneway_v1_laneway_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_laneway_v1_laneway_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_laneway_v1_laneway_proto_goTypes = []any{
-	(*Entry)(nil),                    // 0: laneway.v1.Entry
-	(*PullRequest)(nil),              // 1: laneway.v1.PullRequest
-	(*PullResponse)(nil),             // 2: laneway.v1.PullResponse
-	(*WatchRequest)(nil),             // 3: laneway.v1.WatchRequest
-	(*WatchResponse)(nil),            // 4: laneway.v1.WatchResponse
-	(*TruncateRequest)(nil),          // 5: laneway.v1.TruncateRequest
-	(*TruncateResponse)(nil),         // 6: laneway.v1.TruncateResponse
-	(*CommitRequest)(nil),            // 7: laneway.v1.CommitRequest
-	(*CommitResponse)(nil),           // 8: laneway.v1.CommitResponse
-	(*JoinRequest)(nil),              // 9: laneway.v1.JoinRequest
-	(*LeaveRequest)(nil),             // 10: laneway.v1.LeaveRequest
-	(*MembershipResponse)(nil),       // 11: laneway.v1.MembershipResponse
-	(*ImportRequest)(nil),            // 12: laneway.v1.ImportRequest
-	(*GetGroupRequest)(nil),          // 13: laneway.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),         // 14: laneway.v1.GetGroupResponse
-	(*PresenceEvent)(nil),            // 15: laneway.v1.PresenceEvent
-	(*ReportPresenceRequest)(nil),    // 16: laneway.v1.ReportPresenceRequest
-	(*ReportPresenceResponse)(nil),   // 17: laneway.v1.ReportPresenceResponse
-	(*GetPresenceRequest)(nil),       // 18: laneway.v1.GetPresenceRequest
-	(*DevicePresence)(nil),           // 19: laneway.v1.DevicePresence
-	(*GetPresenceResponse)(nil),      // 20: laneway.v1.GetPresenceResponse
-	(*NotifyRequest)(nil),            // 21: laneway.v1.NotifyRequest
-	(*UserNews)(nil),                 // 22: laneway.v1.UserNews
-	(*NotifyResponse)(nil),           // 23: laneway.v1.NotifyResponse
-	(*ListShardsRequest)(nil),        // 24: laneway.v1.ListShardsRequest
-	(*LaneStatus)(nil),               // 25: laneway.v1.LaneStatus
-	(*ShardStatus)(nil),              // 26: laneway.v1.ShardStatus
-	(*ListShardsResponse)(nil),       // 27: laneway.v1.ListShardsResponse
-	(*ListDispatchesRequest)(nil),    // 28: laneway.v1.ListDispatchesRequest
-	(*DispatchStatus)(nil),           // 29: laneway.v1.DispatchStatus
-	(*ListDispatchesResponse)(nil),   // 30: laneway.v1.ListDispatchesResponse
-	(*QuarantinedEntry)(nil),         // 31: laneway.v1.QuarantinedEntry
-	(*ListQuarantinedRequest)(nil),   // 32: laneway.v1.ListQuarantinedRequest
-	(*ListQuarantinedResponse)(nil),  // 33: laneway.v1.ListQuarantinedResponse
-	(*GetQuarantinedRequest)(nil),    // 34: laneway.v1.GetQuarantinedRequest
-	(*GetQuarantinedResponse)(nil),   // 35: laneway.v1.GetQuarantinedResponse
-	(*RetryQuarantinedRequest)(nil),  // 36: laneway.v1.RetryQuarantinedRequest
-	(*RetryQuarantinedResponse)(nil), // 37: laneway.v1.RetryQuarantinedResponse
-	(*ErrorReason)(nil),              // 38: laneway.v1.ErrorReason
-	(v1.EventKind)(0),                // 39: laneway.log.v1.EventKind
-	(v1.ConversationKind)(0),         // 40: laneway.log.v1.ConversationKind
-	(*v1.Event)(nil),                 // 41: laneway.log.v1.Event
-	(v1.PresenceState)(0),            // 42: laneway.log.v1.PresenceState
+	(*Entry)(nil),                     // 0: laneway.v1.Entry
+	(*PullRequest)(nil),               // 1: laneway.v1.PullRequest
+	(*PullResponse)(nil),              // 2: laneway.v1.PullResponse
+	(*WatchRequest)(nil),              // 3: laneway.v1.WatchRequest
+	(*WatchResponse)(nil),             // 4: laneway.v1.WatchResponse
+	(*TruncateRequest)(nil),           // 5: laneway.v1.TruncateRequest
+	(*TruncateResponse)(nil),          // 6: laneway.v1.TruncateResponse
+	(*CommitRequest)(nil),             // 7: laneway.v1.CommitRequest
+	(*CommitResponse)(nil),            // 8: laneway.v1.CommitResponse
+	(*JoinRequest)(nil),               // 9: laneway.v1.JoinRequest
+	(*LeaveRequest)(nil),              // 10: laneway.v1.LeaveRequest
+	(*MembershipResponse)(nil),        // 11: laneway.v1.MembershipResponse
+	(*ImportRequest)(nil),             // 12: laneway.v1.ImportRequest
+	(*GetGroupRequest)(nil),           // 13: laneway.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),          // 14: laneway.v1.GetGroupResponse
+	(*RenumberRequest)(nil),           // 15: laneway.v1.RenumberRequest
+	(*GetRenumberingRequest)(nil),     // 16: laneway.v1.GetRenumberingRequest
+	(*CancelRenumberingRequest)(nil),  // 17: laneway.v1.CancelRenumberingRequest
+	(*CancelRenumberingResponse)(nil), // 18: laneway.v1.CancelRenumberingResponse
+	(*RenumberingStatus)(nil),         // 19: laneway.v1.RenumberingStatus
+	(*PresenceEvent)(nil),             // 20: laneway.v1.PresenceEvent
+	(*ReportPresenceRequest)(nil),     // 21: laneway.v1.ReportPresenceRequest
+	(*ReportPresenceResponse)(nil),    // 22: laneway.v1.ReportPresenceResponse
+	(*GetPresenceRequest)(nil),        // 23: laneway.v1.GetPresenceRequest
+	(*DevicePresence)(nil),            // 24: laneway.v1.DevicePresence
+	(*GetPresenceResponse)(nil),       // 25: laneway.v1.GetPresenceResponse
+	(*NotifyRequest)(nil),             // 26: laneway.v1.NotifyRequest
+	(*UserNews)(nil),                  // 27: laneway.v1.UserNews
+	(*NotifyResponse)(nil),            // 28: laneway.v1.NotifyResponse
+	(*ListShardsRequest)(nil),         // 29: laneway.v1.ListShardsRequest
+	(*LaneStatus)(nil),                // 30: laneway.v1.LaneStatus
+	(*ShardStatus)(nil),               // 31: laneway.v1.ShardStatus
+	(*ListShardsResponse)(nil),        // 32: laneway.v1.ListShardsResponse
+	(*ListDispatchesRequest)(nil),     // 33: laneway.v1.ListDispatchesRequest
+	(*DispatchStatus)(nil),            // 34: laneway.v1.DispatchStatus
+	(*ListDispatchesResponse)(nil),    // 35: laneway.v1.ListDispatchesResponse
+	(*QuarantinedEntry)(nil),          // 36: laneway.v1.QuarantinedEntry
+	(*ListQuarantinedRequest)(nil),    // 37: laneway.v1.ListQuarantinedRequest
+	(*ListQuarantinedResponse)(nil),   // 38: laneway.v1.ListQuarantinedResponse
+	(*GetQuarantinedRequest)(nil),     // 39: laneway.v1.GetQuarantinedRequest
+	(*GetQuarantinedResponse)(nil),    // 40: laneway.v1.GetQuarantinedResponse
+	(*RetryQuarantinedRequest)(nil),   // 41: laneway.v1.RetryQuarantinedRequest
+	(*RetryQuarantinedResponse)(nil),  // 42: laneway.v1.RetryQuarantinedResponse
+	(*ErrorReason)(nil),               // 43: laneway.v1.ErrorReason
+	(v1.EventKind)(0),                 // 44: laneway.log.v1.EventKind
+	(v1.ConversationKind)(0),          // 45: laneway.log.v1.ConversationKind
+	(*v1.Event)(nil),                  // 46: laneway.log.v1.Event
+	(v1.PresenceState)(0),             // 47: laneway.log.v1.PresenceState
 }
 var file_laneway_v1_laneway_proto_depIdxs = []int32{
-	39, // 0: laneway.v1.Entry.kind:type_name -> laneway.log.v1.EventKind
+	44, // 0: laneway.v1.Entry.kind:type_name -> laneway.log.v1.EventKind
 	0,  // 1: laneway.v1.PullResponse.entries:type_name -> laneway.v1.Entry
-	40, // 2: laneway.v1.CommitRequest.conversation_kind:type_name -> laneway.log.v1.ConversationKind
-	41, // 3: laneway.v1.CommitRequest.events:type_name -> laneway.log.v1.Event
-	42, // 4: laneway.v1.PresenceEvent.state:type_name -> laneway.log.v1.PresenceState
-	15, // 5: laneway.v1.ReportPresenceRequest.events:type_name -> laneway.v1.PresenceEvent
-	42, // 6: laneway.v1.DevicePresence.state:type_name -> laneway.log.v1.PresenceState
-	19, // 7: laneway.v1.GetPresenceResponse.devices:type_name -> laneway.v1.DevicePresence
-	22, // 8: laneway.v1.NotifyResponse.news:type_name -> laneway.v1.UserNews
-	25, // 9: laneway.v1.ShardStatus.lanes:type_name -> laneway.v1.LaneStatus
-	26, // 10: laneway.v1.ListShardsResponse.shards:type_name -> laneway.v1.ShardStatus
-	29, // 11: laneway.v1.ListDispatchesResponse.dispatches:type_name -> laneway.v1.DispatchStatus
-	31, // 12: laneway.v1.ListQuarantinedResponse.entries:type_name -> laneway.v1.QuarantinedEntry
-	31, // 13: laneway.v1.GetQuarantinedResponse.entry:type_name -> laneway.v1.QuarantinedEntry
+	45, // 2: laneway.v1.CommitRequest.conversation_kind:type_name -> laneway.log.v1.ConversationKind
+	46, // 3: laneway.v1.CommitRequest.events:type_name -> laneway.log.v1.Event
+	47, // 4: laneway.v1.PresenceEvent.state:type_name -> laneway.log.v1.PresenceState
+	20, // 5: laneway.v1.ReportPresenceRequest.events:type_name -> laneway.v1.PresenceEvent
+	47, // 6: laneway.v1.DevicePresence.state:type_name -> laneway.log.v1.PresenceState
+	24, // 7: laneway.v1.GetPresenceResponse.devices:type_name -> laneway.v1.DevicePresence
+	27, // 8: laneway.v1.NotifyResponse.news:type_name -> laneway.v1.UserNews
+	30, // 9: laneway.v1.ShardStatus.lanes:type_name -> laneway.v1.LaneStatus
+	31, // 10: laneway.v1.ListShardsResponse.shards:type_name -> laneway.v1.ShardStatus
+	34, // 11: laneway.v1.ListDispatchesResponse.dispatches:type_name -> laneway.v1.DispatchStatus
+	36, // 12: laneway.v1.ListQuarantinedResponse.entries:type_name -> laneway.v1.QuarantinedEntry
+	36, // 13: laneway.v1.GetQuarantinedResponse.entry:type_name -> laneway.v1.QuarantinedEntry
 	1,  // 14: laneway.v1.MailboxService.Pull:input_type -> laneway.v1.PullRequest
 	3,  // 15: laneway.v1.MailboxService.Watch:input_type -> laneway.v1.WatchRequest
 	5,  // 16: laneway.v1.MailboxService.Truncate:input_type -> laneway.v1.TruncateRequest
@@ -2929,32 +3336,38 @@ var file_laneway_v1_laneway_proto_depIdxs = []int32{
 	10, // 19: laneway.v1.MembershipService.Leave:input_type -> laneway.v1.LeaveRequest
 	12, // 20: laneway.v1.MembershipService.Import:input_type -> laneway.v1.ImportRequest
 	13, // 21: laneway.v1.MembershipService.Get:input_type -> laneway.v1.GetGroupRequest
-	16, // 22: laneway.v1.PresenceService.Report:input_type -> laneway.v1.ReportPresenceRequest
-	18, // 23: laneway.v1.PresenceService.Get:input_type -> laneway.v1.GetPresenceRequest
-	21, // 24: laneway.v1.PresenceService.Notify:input_type -> laneway.v1.NotifyRequest
-	24, // 25: laneway.v1.AdminService.ListShards:input_type -> laneway.v1.ListShardsRequest
-	28, // 26: laneway.v1.AdminService.ListDispatches:input_type -> laneway.v1.ListDispatchesRequest
-	32, // 27: laneway.v1.AdminService.ListQuarantined:input_type -> laneway.v1.ListQuarantinedRequest
-	34, // 28: laneway.v1.AdminService.GetQuarantined:input_type -> laneway.v1.GetQuarantinedRequest
-	36, // 29: laneway.v1.AdminService.RetryQuarantined:input_type -> laneway.v1.RetryQuarantinedRequest
-	2,  // 30: laneway.v1.MailboxService.Pull:output_type -> laneway.v1.PullResponse
-	4,  // 31: laneway.v1.MailboxService.Watch:output_type -> laneway.v1.WatchResponse
-	6,  // 32: laneway.v1.MailboxService.Truncate:output_type -> laneway.v1.TruncateResponse
-	8,  // 33: laneway.v1.CommitService.Commit:output_type -> laneway.v1.CommitResponse
-	11, // 34: laneway.v1.MembershipService.Join:output_type -> laneway.v1.MembershipResponse
-	11, // 35: laneway.v1.MembershipService.Leave:output_type -> laneway.v1.MembershipResponse
-	11, // 36: laneway.v1.MembershipService.Import:output_type -> laneway.v1.MembershipResponse
-	14, // 37: laneway.v1.MembershipService.Get:output_type -> laneway.v1.GetGroupResponse
-	17, // 38: laneway.v1.PresenceService.Report:output_type -> laneway.v1.ReportPresenceResponse
-	20, // 39: laneway.v1.PresenceService.Get:output_type -> laneway.v1.GetPresenceResponse
-	23, // 40: laneway.v1.PresenceService.Notify:output_type -> laneway.v1.NotifyResponse
-	27, // 41: laneway.v1.AdminService.ListShards:output_type -> laneway.v1.ListShardsResponse
-	30, // 42: laneway.v1.AdminService.ListDispatches:output_type -> laneway.v1.ListDispatchesResponse
-	33, // 43: laneway.v1.AdminService.ListQuarantined:output_type -> laneway.v1.ListQuarantinedResponse
-	35, // 44: laneway.v1.AdminService.GetQuarantined:output_type -> laneway.v1.GetQuarantinedResponse
-	37, // 45: laneway.v1.AdminService.RetryQuarantined:output_type -> laneway.v1.RetryQuarantinedResponse
-	30, // [30:46] is the sub-list for method output_type
-	14, // [14:30] is the sub-list for method input_type
+	15, // 22: laneway.v1.MembershipService.Renumber:input_type -> laneway.v1.RenumberRequest
+	16, // 23: laneway.v1.MembershipService.GetRenumbering:input_type -> laneway.v1.GetRenumberingRequest
+	17, // 24: laneway.v1.MembershipService.CancelRenumbering:input_type -> laneway.v1.CancelRenumberingRequest
+	21, // 25: laneway.v1.PresenceService.Report:input_type -> laneway.v1.ReportPresenceRequest
+	23, // 26: laneway.v1.PresenceService.Get:input_type -> laneway.v1.GetPresenceRequest
+	26, // 27: laneway.v1.PresenceService.Notify:input_type -> laneway.v1.NotifyRequest
+	29, // 28: laneway.v1.AdminService.ListShards:input_type -> laneway.v1.ListShardsRequest
+	33, // 29: laneway.v1.AdminService.ListDispatches:input_type -> laneway.v1.ListDispatchesRequest
+	37, // 30: laneway.v1.AdminService.ListQuarantined:input_type -> laneway.v1.ListQuarantinedRequest
+	39, // 31: laneway.v1.AdminService.GetQuarantined:input_type -> laneway.v1.GetQuarantinedRequest
+	41, // 32: laneway.v1.AdminService.RetryQuarantined:input_type -> laneway.v1.RetryQuarantinedRequest
+	2,  // 33: laneway.v1.MailboxService.Pull:output_type -> laneway.v1.PullResponse
+	4,  // 34: laneway.v1.MailboxService.Watch:output_type -> laneway.v1.WatchResponse
+	6,  // 35: laneway.v1.MailboxService.Truncate:output_type -> laneway.v1.TruncateResponse
+	8,  // 36: laneway.v1.CommitService.Commit:output_type -> laneway.v1.CommitResponse
+	11, // 37: laneway.v1.MembershipService.Join:output_type -> laneway.v1.MembershipResponse
+	11, // 38: laneway.v1.MembershipService.Leave:output_type -> laneway.v1.MembershipResponse
+	11, // 39: laneway.v1.MembershipService.Import:output_type -> laneway.v1.MembershipResponse
+	14, // 40: laneway.v1.MembershipService.Get:output_type -> laneway.v1.GetGroupResponse
+	19, // 41: laneway.v1.MembershipService.Renumber:output_type -> laneway.v1.RenumberingStatus
+	19, // 42: laneway.v1.MembershipService.GetRenumbering:output_type -> laneway.v1.RenumberingStatus
+	18, // 43: laneway.v1.MembershipService.CancelRenumbering:output_type -> laneway.v1.CancelRenumberingResponse
+	22, // 44: laneway.v1.PresenceService.Report:output_type -> laneway.v1.ReportPresenceResponse
+	25, // 45: laneway.v1.PresenceService.Get:output_type -> laneway.v1.GetPresenceResponse
+	28, // 46: laneway.v1.PresenceService.Notify:output_type -> laneway.v1.NotifyResponse
+	32, // 47: laneway.v1.AdminService.ListShards:output_type -> laneway.v1.ListShardsResponse
+	35, // 48: laneway.v1.AdminService.ListDispatches:output_type -> laneway.v1.ListDispatchesResponse
+	38, // 49: laneway.v1.AdminService.ListQuarantined:output_type -> laneway.v1.ListQuarantinedResponse
+	40, // 50: laneway.v1.AdminService.GetQuarantined:output_type -> laneway.v1.GetQuarantinedResponse
+	42, // 51: laneway.v1.AdminService.RetryQuarantined:output_type -> laneway.v1.RetryQuarantinedResponse
+	33, // [33:52] is the sub-list for method output_type
+	14, // [14:33] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
 	14, // [14:14] is the sub-list for extension extendee
 	0,  // [0:14] is the sub-list for field type_name
@@ -2971,7 +3384,7 @@ func file_laneway_v1_laneway_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_laneway_v1_laneway_proto_rawDesc), len(file_laneway_v1_laneway_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

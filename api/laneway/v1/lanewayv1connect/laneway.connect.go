@@ -60,6 +60,15 @@ const (
 	MembershipServiceImportProcedure = "/laneway.v1.MembershipService/Import"
 	// MembershipServiceGetProcedure is the fully-qualified name of the MembershipService's Get RPC.
 	MembershipServiceGetProcedure = "/laneway.v1.MembershipService/Get"
+	// MembershipServiceRenumberProcedure is the fully-qualified name of the MembershipService's
+	// Renumber RPC.
+	MembershipServiceRenumberProcedure = "/laneway.v1.MembershipService/Renumber"
+	// MembershipServiceGetRenumberingProcedure is the fully-qualified name of the MembershipService's
+	// GetRenumbering RPC.
+	MembershipServiceGetRenumberingProcedure = "/laneway.v1.MembershipService/GetRenumbering"
+	// MembershipServiceCancelRenumberingProcedure is the fully-qualified name of the
+	// MembershipService's CancelRenumbering RPC.
+	MembershipServiceCancelRenumberingProcedure = "/laneway.v1.MembershipService/CancelRenumbering"
 	// PresenceServiceReportProcedure is the fully-qualified name of the PresenceService's Report RPC.
 	PresenceServiceReportProcedure = "/laneway.v1.PresenceService/Report"
 	// PresenceServiceGetProcedure is the fully-qualified name of the PresenceService's Get RPC.
@@ -294,6 +303,11 @@ type MembershipServiceClient interface {
 	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.MembershipResponse], error)
 	Import(context.Context) *connect.ClientStreamForClient[v1.ImportRequest, v1.MembershipResponse]
 	Get(context.Context, *connect.Request[v1.GetGroupRequest]) (*connect.Response[v1.GetGroupResponse], error)
+	// Renumber starts a group's renumbering, or returns the one that runs.
+	Renumber(context.Context, *connect.Request[v1.RenumberRequest]) (*connect.Response[v1.RenumberingStatus], error)
+	GetRenumbering(context.Context, *connect.Request[v1.GetRenumberingRequest]) (*connect.Response[v1.RenumberingStatus], error)
+	// CancelRenumbering ends one, unless it is too late, and opens the group.
+	CancelRenumbering(context.Context, *connect.Request[v1.CancelRenumberingRequest]) (*connect.Response[v1.CancelRenumberingResponse], error)
 }
 
 // NewMembershipServiceClient constructs a client for the laneway.v1.MembershipService service. By
@@ -332,15 +346,37 @@ func NewMembershipServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		renumber: connect.NewClient[v1.RenumberRequest, v1.RenumberingStatus](
+			httpClient,
+			baseURL+MembershipServiceRenumberProcedure,
+			connect.WithSchema(membershipServiceMethods.ByName("Renumber")),
+			connect.WithClientOptions(opts...),
+		),
+		getRenumbering: connect.NewClient[v1.GetRenumberingRequest, v1.RenumberingStatus](
+			httpClient,
+			baseURL+MembershipServiceGetRenumberingProcedure,
+			connect.WithSchema(membershipServiceMethods.ByName("GetRenumbering")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		cancelRenumbering: connect.NewClient[v1.CancelRenumberingRequest, v1.CancelRenumberingResponse](
+			httpClient,
+			baseURL+MembershipServiceCancelRenumberingProcedure,
+			connect.WithSchema(membershipServiceMethods.ByName("CancelRenumbering")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // membershipServiceClient implements MembershipServiceClient.
 type membershipServiceClient struct {
-	join    *connect.Client[v1.JoinRequest, v1.MembershipResponse]
-	leave   *connect.Client[v1.LeaveRequest, v1.MembershipResponse]
-	_import *connect.Client[v1.ImportRequest, v1.MembershipResponse]
-	get     *connect.Client[v1.GetGroupRequest, v1.GetGroupResponse]
+	join              *connect.Client[v1.JoinRequest, v1.MembershipResponse]
+	leave             *connect.Client[v1.LeaveRequest, v1.MembershipResponse]
+	_import           *connect.Client[v1.ImportRequest, v1.MembershipResponse]
+	get               *connect.Client[v1.GetGroupRequest, v1.GetGroupResponse]
+	renumber          *connect.Client[v1.RenumberRequest, v1.RenumberingStatus]
+	getRenumbering    *connect.Client[v1.GetRenumberingRequest, v1.RenumberingStatus]
+	cancelRenumbering *connect.Client[v1.CancelRenumberingRequest, v1.CancelRenumberingResponse]
 }
 
 // Join calls laneway.v1.MembershipService.Join.
@@ -363,12 +399,32 @@ func (c *membershipServiceClient) Get(ctx context.Context, req *connect.Request[
 	return c.get.CallUnary(ctx, req)
 }
 
+// Renumber calls laneway.v1.MembershipService.Renumber.
+func (c *membershipServiceClient) Renumber(ctx context.Context, req *connect.Request[v1.RenumberRequest]) (*connect.Response[v1.RenumberingStatus], error) {
+	return c.renumber.CallUnary(ctx, req)
+}
+
+// GetRenumbering calls laneway.v1.MembershipService.GetRenumbering.
+func (c *membershipServiceClient) GetRenumbering(ctx context.Context, req *connect.Request[v1.GetRenumberingRequest]) (*connect.Response[v1.RenumberingStatus], error) {
+	return c.getRenumbering.CallUnary(ctx, req)
+}
+
+// CancelRenumbering calls laneway.v1.MembershipService.CancelRenumbering.
+func (c *membershipServiceClient) CancelRenumbering(ctx context.Context, req *connect.Request[v1.CancelRenumberingRequest]) (*connect.Response[v1.CancelRenumberingResponse], error) {
+	return c.cancelRenumbering.CallUnary(ctx, req)
+}
+
 // MembershipServiceHandler is an implementation of the laneway.v1.MembershipService service.
 type MembershipServiceHandler interface {
 	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.MembershipResponse], error)
 	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.MembershipResponse], error)
 	Import(context.Context, *connect.ClientStream[v1.ImportRequest]) (*connect.Response[v1.MembershipResponse], error)
 	Get(context.Context, *connect.Request[v1.GetGroupRequest]) (*connect.Response[v1.GetGroupResponse], error)
+	// Renumber starts a group's renumbering, or returns the one that runs.
+	Renumber(context.Context, *connect.Request[v1.RenumberRequest]) (*connect.Response[v1.RenumberingStatus], error)
+	GetRenumbering(context.Context, *connect.Request[v1.GetRenumberingRequest]) (*connect.Response[v1.RenumberingStatus], error)
+	// CancelRenumbering ends one, unless it is too late, and opens the group.
+	CancelRenumbering(context.Context, *connect.Request[v1.CancelRenumberingRequest]) (*connect.Response[v1.CancelRenumberingResponse], error)
 }
 
 // NewMembershipServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -403,6 +459,25 @@ func NewMembershipServiceHandler(svc MembershipServiceHandler, opts ...connect.H
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	membershipServiceRenumberHandler := connect.NewUnaryHandler(
+		MembershipServiceRenumberProcedure,
+		svc.Renumber,
+		connect.WithSchema(membershipServiceMethods.ByName("Renumber")),
+		connect.WithHandlerOptions(opts...),
+	)
+	membershipServiceGetRenumberingHandler := connect.NewUnaryHandler(
+		MembershipServiceGetRenumberingProcedure,
+		svc.GetRenumbering,
+		connect.WithSchema(membershipServiceMethods.ByName("GetRenumbering")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	membershipServiceCancelRenumberingHandler := connect.NewUnaryHandler(
+		MembershipServiceCancelRenumberingProcedure,
+		svc.CancelRenumbering,
+		connect.WithSchema(membershipServiceMethods.ByName("CancelRenumbering")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/laneway.v1.MembershipService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case MembershipServiceJoinProcedure:
@@ -413,6 +488,12 @@ func NewMembershipServiceHandler(svc MembershipServiceHandler, opts ...connect.H
 			membershipServiceImportHandler.ServeHTTP(w, r)
 		case MembershipServiceGetProcedure:
 			membershipServiceGetHandler.ServeHTTP(w, r)
+		case MembershipServiceRenumberProcedure:
+			membershipServiceRenumberHandler.ServeHTTP(w, r)
+		case MembershipServiceGetRenumberingProcedure:
+			membershipServiceGetRenumberingHandler.ServeHTTP(w, r)
+		case MembershipServiceCancelRenumberingProcedure:
+			membershipServiceCancelRenumberingHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -436,6 +517,18 @@ func (UnimplementedMembershipServiceHandler) Import(context.Context, *connect.Cl
 
 func (UnimplementedMembershipServiceHandler) Get(context.Context, *connect.Request[v1.GetGroupRequest]) (*connect.Response[v1.GetGroupResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.MembershipService.Get is not implemented"))
+}
+
+func (UnimplementedMembershipServiceHandler) Renumber(context.Context, *connect.Request[v1.RenumberRequest]) (*connect.Response[v1.RenumberingStatus], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.MembershipService.Renumber is not implemented"))
+}
+
+func (UnimplementedMembershipServiceHandler) GetRenumbering(context.Context, *connect.Request[v1.GetRenumberingRequest]) (*connect.Response[v1.RenumberingStatus], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.MembershipService.GetRenumbering is not implemented"))
+}
+
+func (UnimplementedMembershipServiceHandler) CancelRenumbering(context.Context, *connect.Request[v1.CancelRenumberingRequest]) (*connect.Response[v1.CancelRenumberingResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.MembershipService.CancelRenumbering is not implemented"))
 }
 
 // PresenceServiceClient is a client for the laneway.v1.PresenceService service.
