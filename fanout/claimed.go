@@ -157,6 +157,7 @@ func (c *Coordinator) Lost(err error) { c.cancel(err) }
 // forget commits a partition's position and takes it out.
 func (c *committer) forget(partition int32, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
+	pause := backoff{base: c.cfg.RetryBackoff}
 	for {
 		c.mu.Lock()
 		_, dirty := c.dirty[partition]
@@ -170,7 +171,9 @@ func (c *committer) forget(partition int32, timeout time.Duration) error {
 			return nil
 		}
 		c.mu.Unlock()
-		c.commit(timeout)
+		if !c.commit(timeout) {
+			pause.wait(context.Background())
+		}
 	}
 }
 

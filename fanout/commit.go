@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/laneway/laneway/internal/turn"
 )
 
 // committer commits the positions of all partitions together: one request at a
@@ -15,14 +17,14 @@ type committer struct {
 	log   Log
 	cfg   Config
 	wake  chan struct{}
-	one   sync.Mutex // held over a request: an older position must not come last
+	one   turn.Turn // held over a request: an older position must not come last
 	mu    sync.Mutex
 	dirty map[int32]int64 // acknowledged, not committed
 	known map[int32]int64 // committed
 }
 
 func newCommitter(log Log, cfg Config) *committer {
-	return &committer{log: log, cfg: cfg, wake: make(chan struct{}, 1), dirty: make(map[int32]int64), known: make(map[int32]int64)}
+	return &committer{log: log, cfg: cfg, one: turn.New(), wake: make(chan struct{}, 1), dirty: make(map[int32]int64), known: make(map[int32]int64)}
 }
 
 // put says that everything of a partition below position is acknowledged.
@@ -82,19 +84,21 @@ func (c *committer) repeat() {
 	}
 }
 
-func (c *committer) commit(timeout time.Duration) {
-	c.one.Lock()
-	defer c.one.Unlock()
+// commit commits what was put, and reports false when some of it has to be tried
+// again.
+func (c *committer) commit(timeout time.Duration) bool {
+	c.one.Wait()
+	defer c.one.Leave()
 	// Another instance may have gone on from here: what this one has is true, but
 	// would set the other's position back.
 	if c.cfg.Claims != nil && !c.cfg.Claims.Trusted() {
-		return
+		return false
 	}
 	c.mu.Lock()
 	batch := maps.Clone(c.dirty)
 	c.mu.Unlock()
 	if len(batch) == 0 {
-		return
+		return true
 	}
 	var offsets kadm.Offsets
 	for p, at := range batch {
@@ -129,4 +133,5 @@ func (c *committer) commit(timeout time.Duration) {
 		default:
 		}
 	}
+	return !failed
 }

@@ -253,3 +253,18 @@ func (c *conn) CompareAndSetCommitState(ctx context.Context, revision uint64, st
 		return s.CompareAndSetCommitState(ctx, revision, st)
 	})
 }
+
+func (c *conn) LoadRegistry(ctx context.Context, name string) (data []byte, revision uint64, err error) {
+	err = c.read(ctx, "read registry", func(s mailbox.Store) error {
+		data, revision, err = s.LoadRegistry(context.WithoutCancel(ctx), name)
+		return err
+	})
+	return data, revision, err
+}
+
+func (c *conn) CompareAndSetRegistry(ctx context.Context, name string, revision uint64, data []byte) error {
+	data = slices.Clone(data)
+	return c.set(ctx, "write registry", func(ctx context.Context, s mailbox.Store) error {
+		return s.CompareAndSetRegistry(ctx, name, revision, data)
+	})
+}

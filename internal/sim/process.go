@@ -11,12 +11,16 @@ import (
 	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/fanout"
+	"github.com/laneway/laneway/fanout/claims"
 	"github.com/laneway/laneway/ingest"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/membership"
 	"github.com/laneway/laneway/quarantine"
 	"github.com/laneway/laneway/records"
 )
+
+// claimTerm is after how long without a sign of life a coordinator counts as gone.
+const claimTerm = 10 * time.Second
 
 // process is one process of the deployment, from its start to its end.
 type process struct {
@@ -79,7 +83,7 @@ func (p *process) fail(err error) {
 		return
 	}
 	for _, expected := range []error{errCrashed, mailbox.ErrStoreRestarted, mailbox.ErrNotOwner, mailbox.ErrOutcomeUnknown, mailbox.ErrStoreUnavailable, errLost} {
-		if errors.Is(err, expected) {
+		if errors.Is(err, expected) || fanout.ErrClaimsLost(err) {
 			p.failed <- err
 			return
 		}
@@ -139,8 +143,12 @@ func (p *process) coordinate(store *conn) {
 			own = append(own, n)
 		}
 	}
-	if len(own) == 0 {
-		return
+	keeper, err := claims.New(claims.Options{
+		Store: store, Name: p.name, Address: "http://127.0.0.1:1", Partitions: len(w.outbox.partitions), Own: own, Standby: true,
+		Term: claimTerm, Logger: w.logger,
+	})
+	if err != nil {
+		panic(err)
 	}
 	snapshots := membership.NewSnapshots(store)
 	snapshots.Generations = func(ctx context.Context, g mailbox.Group) ([]uint64, error) {
@@ -148,13 +156,19 @@ func (p *process) coordinate(store *conn) {
 	}
 	c, err := fanout.NewCoordinator(fanout.Config{
 		Log: newFanoutLog(p), Topics: broker.Topics{Outbox: w.outbox.name, Dispatch: w.dispatches.name}, Shards: w.shards,
-		OutboxPartitions: len(w.outbox.partitions), Partitions: own, Fences: store, Snapshots: snapshots, Quarantine: w, Logger: w.logger,
+		OutboxPartitions: len(w.outbox.partitions), Claims: keeper, Fences: store, Snapshots: snapshots, Quarantine: w, Logger: w.logger,
 		BatchRecords: 3, QueueRecords: 6,
 	})
 	if err != nil {
 		panic(err)
 	}
 	p.coord.Store(c)
+	keeper.Attach(c)
+	p.wg.Go(func() {
+		if err := keeper.Run(p.ctx); err != nil {
+			p.fail(err)
+		}
+	})
 	if err := c.Run(p.ctx); err != nil {
 		p.fail(err)
 	}
