@@ -41,6 +41,7 @@ type world struct {
 	audiences  *audiences
 	quarantine *quarantined
 	engine     ingest.Engine // an autoEngine unless a test says otherwise
+	news       ingest.News   // nil: nobody is told
 	metrics    *metrics.Metrics
 	options    ingest.Options
 	logger     *slog.Logger
@@ -88,7 +89,7 @@ type running struct {
 func (w *world) config() ingest.Config {
 	w.metrics = metrics.New(metrics.Options{Shards: shards})
 	return ingest.Config{
-		Shard: testShard, Shards: shards, Store: w.store, Log: w.log, Audiences: w.audiences, Quarantine: w.quarantine, Engine: w.engine,
+		Shard: testShard, Shards: shards, Store: w.store, Log: w.log, Audiences: w.audiences, Quarantine: w.quarantine, Engine: w.engine, News: w.news,
 		Node: "test", Address: "http://127.0.0.1:1", Options: w.options, Metrics: w.metrics, Logger: w.logger,
 	}
 }

@@ -48,12 +48,12 @@ func (s *Shard) newsLoop(ctx context.Context) error {
 	moved, stop := s.committer.WatchAll()
 	defer stop()
 	defer s.cfg.News.Ended(s.cfg.Shard)
-	type told struct {
-		passed []news.Item
-		all    bool
-	}
 	var tell [mailbox.LaneCount]told
 	for {
+		// The first time at once: W may have moved before anybody watched.
+		if s.cfg.News.Wanted(s.cfg.Shard) { // else: whoever comes now reads W after he is wanted
+			s.tellNews(&tell)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -63,21 +63,27 @@ func (s *Shard) newsLoop(ctx context.Context) error {
 				return ctx.Err()
 			}
 		}
-		if !s.cfg.News.Wanted(s.cfg.Shard) {
-			continue // whoever comes now reads W after he is wanted
-		}
-		// Who is told may ask for W at once, and finds what he was told of.
-		w := s.committer.Durable().W
-		s.mu.Lock()
-		for lane := range tell {
-			tell[lane].passed, tell[lane].all = s.news.Pop(mailbox.Lane(lane), w[lane])
-		}
-		s.mu.Unlock()
-		for lane := range tell {
-			if t := &tell[lane]; len(t.passed) > 0 || t.all {
-				s.cfg.News.Visible(s.cfg.Shard, mailbox.Lane(lane), w[lane], t.passed, t.all)
-				*t = told{}
-			}
+	}
+}
+
+// told is what is told of one lane.
+type told struct {
+	passed []news.Item
+	all    bool
+}
+
+func (s *Shard) tellNews(tell *[mailbox.LaneCount]told) {
+	// Who is told may ask for W at once, and finds what he was told of.
+	w := s.committer.Durable().W
+	s.mu.Lock()
+	for lane := range tell {
+		tell[lane].passed, tell[lane].all = s.news.Pop(mailbox.Lane(lane), w[lane])
+	}
+	s.mu.Unlock()
+	for lane := range tell {
+		if t := &tell[lane]; len(t.passed) > 0 || t.all {
+			s.cfg.News.Visible(s.cfg.Shard, mailbox.Lane(lane), w[lane], t.passed, t.all)
+			*t = told{}
 		}
 	}
 }
