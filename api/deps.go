@@ -68,6 +68,14 @@ type Renumberings interface {
 	Cancel(ctx context.Context, g mailbox.Group) error
 }
 
+// Retention is what the handlers ask of the retention job.
+type Retention interface {
+	// Show returns the settings and the last run's result.
+	Show(ctx context.Context) (*lanewayv1.ShowRetentionResponse, error)
+	// Run runs it now and waits; retention.ErrRefused when it cannot.
+	Run(ctx context.Context, dry bool) (*lanewayv1.RetentionReport, error)
+}
+
 // Mailboxes is the part of mailbox.MailboxStore that reading needs.
 type Mailboxes interface {
 	RangeScan(ctx context.Context, s mailbox.Scan) (mailbox.Page, error)
@@ -95,6 +103,7 @@ type Deps struct {
 	Quarantine    Quarantine
 	Presence      Presence
 	Renumberings  Renumberings
+	Retention     Retention // nil: none is served
 	Limits        Limits
 	// LoopbackOnly refuses requests whose Host is not a loopback name, so that a
 	// web page cannot reach a node without credentials by rebinding its name.

@@ -19,6 +19,7 @@ import (
 	"github.com/laneway/laneway/presence/topic"
 	"github.com/laneway/laneway/quarantine"
 	"github.com/laneway/laneway/quota"
+	"github.com/laneway/laneway/retention"
 )
 
 // Errors that a node's [Shards] returns and the domain does not have.
@@ -70,6 +71,7 @@ var classes = []class{
 	{target: mailbox.ErrGroupTooLarge, code: connect.CodeInvalidArgument, reason: reason.TooLarge},
 	{target: quarantine.ErrUnknown, code: connect.CodeNotFound, reason: reason.QuarantineUnknown},
 	{target: quarantine.ErrNotRetryable, code: connect.CodeFailedPrecondition, reason: reason.NotRetryable},
+	{target: retention.ErrRefused, code: connect.CodeFailedPrecondition, reason: reason.RetentionRefused},
 	{target: ErrCursorInvalid, code: connect.CodeInvalidArgument, reason: reason.CursorInvalid},
 	{target: mailbox.ErrCursorExpired, code: connect.CodeFailedPrecondition, reason: reason.CursorExpired},
 

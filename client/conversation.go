@@ -155,6 +155,24 @@ func (c *Client) RetryQuarantined(ctx context.Context, offset int64) (*lanewayv1
 		})
 }
 
+// Retention returns the node's retention settings and the last run's result.
+func (c *Client) Retention(ctx context.Context) (*lanewayv1.ShowRetentionResponse, error) {
+	return call(ctx, c, &lanewayv1.ShowRetentionRequest{},
+		func(n *node) unary[lanewayv1.ShowRetentionRequest, lanewayv1.ShowRetentionResponse] {
+			return n.admin.ShowRetention
+		})
+}
+
+// RunRetention runs retention now, or only counts what it would remove, and waits for
+// its result.
+func (c *Client) RunRetention(ctx context.Context, dry bool) (*lanewayv1.RetentionReport, error) {
+	r, err := call(ctx, c, &lanewayv1.RunRetentionRequest{DryRun: dry},
+		func(n *node) unary[lanewayv1.RunRetentionRequest, lanewayv1.RunRetentionResponse] {
+			return n.admin.RunRetention
+		})
+	return r.GetReport(), err
+}
+
 type unary[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
 
 // call runs one unary method with the client's retries.

@@ -125,6 +125,7 @@ func (c *Config) check() []Problem {
 	between("presence.max_devices", c.Presence.MaxDevices, 1, 100_000_000)
 	c.checkQuota(bad, between)
 	c.checkFanout(bad)
+	c.checkRetention(bad)
 	switch c.Logging.Level {
 	case "debug", "info", "warn", "error":
 	default:

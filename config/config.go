@@ -20,16 +20,17 @@ type Config struct {
 	LaneStallAlert          time.Duration `koanf:"lane_stall_alert"`
 	MaxUnfinishedDispatches int           `koanf:"max_unfinished_dispatches"`
 
-	Store    Store    `koanf:"store"`
-	Blobs    Blobs    `koanf:"blobs"`
-	Log      Log      `koanf:"log"`
-	Temporal Temporal `koanf:"temporal"`
-	API      API      `koanf:"api"`
-	Presence Presence `koanf:"presence"`
-	Quota    Quota    `koanf:"quota"`
-	Fanout   Fanout   `koanf:"fanout"`
-	Metrics  Metrics  `koanf:"metrics"`
-	Logging  Logging  `koanf:"logging"`
+	Store     Store     `koanf:"store"`
+	Blobs     Blobs     `koanf:"blobs"`
+	Log       Log       `koanf:"log"`
+	Temporal  Temporal  `koanf:"temporal"`
+	API       API       `koanf:"api"`
+	Presence  Presence  `koanf:"presence"`
+	Quota     Quota     `koanf:"quota"`
+	Fanout    Fanout    `koanf:"fanout"`
+	Retention Retention `koanf:"retention"`
+	Metrics   Metrics   `koanf:"metrics"`
+	Logging   Logging   `koanf:"logging"`
 }
 
 // Store says where mailboxes, heads and membership are kept.
@@ -145,6 +146,10 @@ var fields = []field{
 	{"quota.redis_url", "", "Redis that counts for all nodes, redis:// or rediss:// (empty: each node counts by itself)"},
 	{"fanout.partitions", "all", "outbox partitions that this instance works: all, none, or a list like 0-31,40"},
 	{"fanout.standby", false, "take outbox partitions that no instance works"},
+	{"retention.versions", time.Duration(0), "how long a membership version is kept after it was superseded (0: for ever)"},
+	{"retention.replay_window", time.Duration(0), "how long dispatch progress is kept after its dispatch was last seen (0: for ever)"},
+	{"retention.apply", false, "remove what retention frees; else it is only counted what would be removed"},
+	{"retention.every", 24 * time.Hour, "time between two runs of the retention workflow"},
 	{"metrics.lanes", false, "export lane metrics: 64 series a shard each"},
 	{"logging.level", "info", "debug, info, warn or error"},
 	{"logging.format", "text", "text or json"},

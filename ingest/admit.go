@@ -31,7 +31,10 @@ func (s *Shard) admitLoop(ctx context.Context) error {
 		if len(batch) == 0 {
 			continue
 		}
-		if err := s.admitBatch(ctx, batch); err != nil {
+		s.admitting <- struct{}{} // held for moments by others
+		err = s.admitBatch(ctx, batch)
+		<-s.admitting
+		if err != nil {
 			return err
 		}
 		next := batch[len(batch)-1].Offset + 1

@@ -89,6 +89,8 @@ func (o Options) withDefaults() Options {
 type Store interface {
 	mailbox.MailboxStore
 	mailbox.ShardStore
+	// RemoveProgress is that of mailbox.RetentionStore.
+	RemoveProgress(ctx context.Context, own mailbox.Ownership, progress []mailbox.ProgressRemoval) (int, error)
 	// Incarnation is that of mailbox.Store.
 	Incarnation() string
 }

@@ -68,6 +68,11 @@ var families = []Family{
 	{"laneway_shard_owned", Gauge, []string{"shard"}, "1 while this process owns the shard.", nil},
 	{"laneway_shard_epoch", Gauge, []string{"shard"}, "Epoch of the ownership this process holds or held last.", nil},
 
+	{"laneway_retention_runs_total", Counter, []string{"outcome"}, "Runs of retention that came to their end here: applied, dry, partial (something was passed over).", nil},
+	{"laneway_retention_removed_total", Counter, []string{"kind"}, "What retention removed: progress, versions, bitmaps, blobs, directories.", nil},
+	{"laneway_retention_removable", Gauge, []string{"kind"}, "What the last dry run would have removed, by kind.", nil},
+	{"laneway_retention_last_run_timestamp_seconds", Gauge, nil, "When the last run came to its end here, Unix time; 0: none did.", nil},
+
 	{"laneway_api_requests_total", Counter, []string{"procedure", "outcome"}, "API calls by outcome: ok or the reason.", nil},
 	{"laneway_api_request_duration_seconds", Histogram, []string{"procedure"}, "Time of one API call; streams count when they end.", seconds},
 	{"laneway_pulled_entries_total", Counter, nil, "Entries returned by Pull.", nil},
@@ -91,6 +96,8 @@ var allowed = map[string][]string{
 	"laneway_notify_members_total":     {"told", "spared"},
 	"laneway_presence_events_total":    {"applied", "stale", "expired", "full", "junk"},
 	"laneway_shadow_scans_total":       {"match", "missing", "extra", "differs", "covered", "expired", "failed", "skipped"},
+	"laneway_retention_runs_total":     {"applied", "dry", "partial"},
+	"laneway_retention_removed_total":  {"progress", "versions", "bitmaps", "blobs", "directories"},
 	"laneway_shadow_lost_writes_total": {"dropped", "refused", "undelivered"},
 	"laneway_quarantined_total": {
 		"UNDECODABLE", "UNKNOWN_VERSION", "INVALID", "TOO_LARGE", "DIGEST_CONFLICT", "CLOCK_AHEAD", "WRONG_SHARD", "UNKNOWN_AUDIENCE", "VERSION_VOIDED",

@@ -51,6 +51,8 @@ type Metrics struct {
 
 	QuotaDecisions Outcomes
 
+	retentionRuns, retentionRemoved Outcomes
+
 	ShadowScans Outcomes
 	ShadowLost  Outcomes
 	ShadowLag   prometheus.Gauge
@@ -106,6 +108,11 @@ func New(o Options) *Metrics {
 		m.gauges[name].WithLabelValues()
 	}
 	m.counters["laneway_quota_shared_failures_total"].WithLabelValues()
+	m.retentionRuns, m.retentionRemoved = m.outcomes("laneway_retention_runs_total"), m.outcomes("laneway_retention_removed_total")
+	m.gauges["laneway_retention_last_run_timestamp_seconds"].WithLabelValues()
+	for _, kind := range allowed["laneway_retention_removed_total"] {
+		m.gauges["laneway_retention_removable"].WithLabelValues(kind)
+	}
 	m.ShadowScans = m.outcomes("laneway_shadow_scans_total")
 	m.ShadowLost = m.outcomes("laneway_shadow_lost_writes_total")
 	m.ShadowLag = m.gauges["laneway_shadow_lag_entries"].WithLabelValues()

@@ -15,5 +15,6 @@ func (n *Node) controlActivities() []any {
 			n.metrics.RenumberClosed.Observe(took.Seconds())
 			n.log.Info("a group was renumbered", "tenant", g.Tenant, "group", g.ID, "closed_to_writes_for", took)
 		}),
+		n.retentionActivities(),
 	}
 }

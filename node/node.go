@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.temporal.io/sdk/client"
 
@@ -39,6 +40,8 @@ type Options struct {
 	// CoordinatorOnly starts the coordinator and nothing else: no shards, no
 	// commits, no API.
 	CoordinatorOnly bool
+	// RetentionNow is the time by which retention decides; nil: time.Now.
+	RetentionNow func() time.Time
 	// Tune changes the shards' options after the settings were applied.
 	Tune func(*ingest.Options)
 
@@ -254,6 +257,7 @@ func (n *Node) spawn(f func()) {
 func (n *Node) serveAPI() {
 	h := api.NewHandler(api.Deps{
 		Presence: n.presence.api(n), ShardCount: n.cfg.Shards, Shards: (*served)(n), Mailboxes: n.store, Conversations: counted{n.commits, n.metrics}, Quarantine: (*quarantined)(n), Renumberings: (*renumberings)(n),
+		Retention:    (*retained)(n),
 		Limits:       api.Limits{StreamsPerUser: n.cfg.API.StreamsPerUser, Streams: n.cfg.API.Streams, MaxImportUsers: n.cfg.API.MaxImportUsers},
 		LoopbackOnly: true, Observer: n.metrics, Log: n.log.With("part", "api"),
 	})

@@ -2,8 +2,11 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/metrics"
@@ -75,12 +78,34 @@ func (n *quarantined) Retry(ctx context.Context, offset int64) (quarantine.Recor
 	}
 	ctx, cancel := context.WithTimeout(ctx, quarantineTime)
 	defer cancel()
+	if err := n.retained(ctx, &e.Record); err != nil {
+		return quarantine.Record{}, 0, err
+	}
 	at, err := n.quarantine.Retry(ctx, e.Record)
 	if err != nil {
 		return quarantine.Record{}, 0, err
 	}
 	n.log.Info("a quarantined record was published again", "quarantine_offset", offset, "topic", e.Record.Topic, "partition", e.Record.Partition, "offset", at)
 	return e.Record, at, nil
+}
+
+// retained refuses a record whose membership version retention has removed: nobody
+// could expand it any more, and it would hold up what comes behind it.
+func (n *quarantined) retained(ctx context.Context, r *quarantine.Record) error {
+	k := &kgo.Record{Value: r.Value}
+	frozen := retentionLog{(*Node)(n)}.frozenByOutbox
+	if r.Topic == n.topics.Dispatch {
+		frozen = retentionLog{(*Node)(n)}.frozenByDispatch
+	}
+	v, ok := frozen(int(r.Partition), k)
+	if !ok {
+		return nil
+	}
+	_, err := n.store.VersionManifest(ctx, v)
+	if errors.Is(err, mailbox.ErrNotFound) {
+		return fmt.Errorf("%w: version %d of group %q, for which it was meant, is not kept any more", quarantine.ErrNotRetryable, v.Version, v.ID)
+	}
+	return err
 }
 
 // shardQuarantine names the source position of what a shard quarantines.

@@ -68,6 +68,9 @@ func (n *Node) openLog(ctx context.Context) error {
 	if err := n.checkTail(ctx); err != nil {
 		return err
 	}
+	if err := n.checkChain(ctx); err != nil {
+		return err
+	}
 	if n.publisher, err = broker.NewOutboxPublisher(n.clientConfig("outbox"), n.topics.Outbox, n.cfg.OutboxPartitions); err != nil {
 		return err
 	}

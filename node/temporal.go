@@ -41,6 +41,7 @@ func (n *Node) ConnectTemporal(c client.Client) error {
 	n.mu.Unlock()
 	n.engine.set(workers.NewEngine(c, min(n.cfg.Lease, 10*time.Second)))
 	n.ready.done("temporal")
+	n.spawn(n.ensureRetention)
 	n.watch("temporal", "Temporal does not answer; large dispatches are appended by the shards themselves", func(ctx context.Context) error {
 		_, err := c.CheckHealth(ctx, &client.CheckHealthRequest{})
 		return err

@@ -56,7 +56,7 @@ func (s *Sweeper) Groups(ctx context.Context, set Settings, w Window, beat func(
 		p.beat(p.counts)
 	}
 	if p.failed > 0 {
-		return p.counts, fmt.Errorf("%d groups were passed over, the first: %w", p.failed, p.first)
+		return p.counts, &PassedError{p.failed, p.first}
 	}
 	return p.counts, nil
 }

@@ -87,7 +87,6 @@ func (c *Counts) Add(o Counts) {
 // Window is how far versions may go just now.
 type Window struct {
 	Freed uint64 `json:"freed"` // see Runs
-	Label uint64 `json:"label"`
 }
 
 const (
@@ -124,7 +123,7 @@ func (s *Sweeper) Observe(ctx context.Context, set Settings) (Window, error) {
 		}
 		switch err := s.put(ctx, runsRow, revision, &runs); {
 		case err == nil:
-			return Window{Freed: runs.Freed, Label: runs.Label()}, nil
+			return Window{Freed: runs.Freed}, nil
 		case !again(err):
 			return Window{}, err
 		}

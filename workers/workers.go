@@ -162,6 +162,7 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(workflows.DispatchWorkflow, workflow.RegisterOptions{Name: workflows.DispatchType})
 	r.RegisterWorkflowWithOptions(workflows.LaneWorkflow, workflow.RegisterOptions{Name: workflows.LaneType})
 	r.RegisterWorkflowWithOptions(workflows.RenumberWorkflow, workflow.RegisterOptions{Name: workflows.RenumberType})
+	r.RegisterWorkflowWithOptions(workflows.RetentionWorkflow, workflow.RegisterOptions{Name: workflows.RetentionType})
 }
 
 func (w *Workers) options(pollers int, fatal func(error)) worker.Options {

@@ -37,6 +37,9 @@ const (
 	QuarantineUnknown Reason = "QUARANTINE_UNKNOWN"
 	// NotRetryable: the quarantined record would end in quarantine again.
 	NotRetryable Reason = "NOT_RETRYABLE"
+	// RetentionRefused: retention is off, runs already, or its settings do not fit the
+	// log.
+	RetentionRefused Reason = "RETENTION_REFUSED"
 	// ForeignHost: the request's Host or Origin is not this loopback address.
 	ForeignHost Reason = "FOREIGN_HOST"
 )
@@ -109,6 +112,7 @@ var all = []Reason{
 	TooLarge,
 	QuarantineUnknown,
 	NotRetryable,
+	RetentionRefused,
 	ForeignHost,
 	ShardMoved,
 	LaneOpening,

@@ -104,6 +104,8 @@ func (a *app) next(e *client.Error) string {
 		return "`laneway quarantine list` shows what there is"
 	case reason.NotRetryable:
 		return "send the message again under a new client_message_id, if it is wanted"
+	case reason.RetentionRefused:
+		return "`laneway check` says what does not fit together; `laneway retention show` has the last run"
 	case reason.EngineUnavailable:
 		return "check that Temporal runs; mailboxes are served without it"
 	case reason.LogUnavailable, reason.Unfinished, reason.Conflict, reason.StoreRecovering, reason.StoreUnavailable:

@@ -2910,6 +2910,398 @@ func (x *RetryQuarantinedResponse) GetOffset() int64 {
 	return 0
 }
 
+// RetentionCounts is how much of each kind a run of retention removed, or would.
+type RetentionCounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Progress      int64                  `protobuf:"varint,1,opt,name=progress,proto3" json:"progress,omitempty"`
+	Versions      int64                  `protobuf:"varint,2,opt,name=versions,proto3" json:"versions,omitempty"`
+	Bitmaps       int64                  `protobuf:"varint,3,opt,name=bitmaps,proto3" json:"bitmaps,omitempty"`
+	Blobs         int64                  `protobuf:"varint,4,opt,name=blobs,proto3" json:"blobs,omitempty"`
+	BlobBytes     int64                  `protobuf:"varint,5,opt,name=blob_bytes,json=blobBytes,proto3" json:"blob_bytes,omitempty"`
+	Directories   int64                  `protobuf:"varint,6,opt,name=directories,proto3" json:"directories,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetentionCounts) Reset() {
+	*x = RetentionCounts{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetentionCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetentionCounts) ProtoMessage() {}
+
+func (x *RetentionCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetentionCounts.ProtoReflect.Descriptor instead.
+func (*RetentionCounts) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *RetentionCounts) GetProgress() int64 {
+	if x != nil {
+		return x.Progress
+	}
+	return 0
+}
+
+func (x *RetentionCounts) GetVersions() int64 {
+	if x != nil {
+		return x.Versions
+	}
+	return 0
+}
+
+func (x *RetentionCounts) GetBitmaps() int64 {
+	if x != nil {
+		return x.Bitmaps
+	}
+	return 0
+}
+
+func (x *RetentionCounts) GetBlobs() int64 {
+	if x != nil {
+		return x.Blobs
+	}
+	return 0
+}
+
+func (x *RetentionCounts) GetBlobBytes() int64 {
+	if x != nil {
+		return x.BlobBytes
+	}
+	return 0
+}
+
+func (x *RetentionCounts) GetDirectories() int64 {
+	if x != nil {
+		return x.Directories
+	}
+	return 0
+}
+
+// RetentionReport is the result of a run of retention.
+type RetentionReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// false: a dry run, nothing was removed.
+	Applied        bool             `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
+	VersionsMs     int64            `protobuf:"varint,2,opt,name=versions_ms,json=versionsMs,proto3" json:"versions_ms,omitempty"`
+	ReplayWindowMs int64            `protobuf:"varint,3,opt,name=replay_window_ms,json=replayWindowMs,proto3" json:"replay_window_ms,omitempty"`
+	StartedMs      int64            `protobuf:"varint,4,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
+	EndedMs        int64            `protobuf:"varint,5,opt,name=ended_ms,json=endedMs,proto3" json:"ended_ms,omitempty"`
+	Counts         *RetentionCounts `protobuf:"bytes,6,opt,name=counts,proto3" json:"counts,omitempty"`
+	// Shards whose progress was not looked at.
+	SkippedShards uint32 `protobuf:"varint,7,opt,name=skipped_shards,json=skippedShards,proto3" json:"skipped_shards,omitempty"`
+	// What kept the run from being whole; empty: nothing did.
+	Problem       string `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetentionReport) Reset() {
+	*x = RetentionReport{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetentionReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetentionReport) ProtoMessage() {}
+
+func (x *RetentionReport) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetentionReport.ProtoReflect.Descriptor instead.
+func (*RetentionReport) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RetentionReport) GetApplied() bool {
+	if x != nil {
+		return x.Applied
+	}
+	return false
+}
+
+func (x *RetentionReport) GetVersionsMs() int64 {
+	if x != nil {
+		return x.VersionsMs
+	}
+	return 0
+}
+
+func (x *RetentionReport) GetReplayWindowMs() int64 {
+	if x != nil {
+		return x.ReplayWindowMs
+	}
+	return 0
+}
+
+func (x *RetentionReport) GetStartedMs() int64 {
+	if x != nil {
+		return x.StartedMs
+	}
+	return 0
+}
+
+func (x *RetentionReport) GetEndedMs() int64 {
+	if x != nil {
+		return x.EndedMs
+	}
+	return 0
+}
+
+func (x *RetentionReport) GetCounts() *RetentionCounts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *RetentionReport) GetSkippedShards() uint32 {
+	if x != nil {
+		return x.SkippedShards
+	}
+	return 0
+}
+
+func (x *RetentionReport) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type ShowRetentionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowRetentionRequest) Reset() {
+	*x = ShowRetentionRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowRetentionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowRetentionRequest) ProtoMessage() {}
+
+func (x *ShowRetentionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowRetentionRequest.ProtoReflect.Descriptor instead.
+func (*ShowRetentionRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{45}
+}
+
+type ShowRetentionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The settings of the node that answers; 0: for ever.
+	VersionsMs     int64 `protobuf:"varint,1,opt,name=versions_ms,json=versionsMs,proto3" json:"versions_ms,omitempty"`
+	ReplayWindowMs int64 `protobuf:"varint,2,opt,name=replay_window_ms,json=replayWindowMs,proto3" json:"replay_window_ms,omitempty"`
+	Apply          bool  `protobuf:"varint,3,opt,name=apply,proto3" json:"apply,omitempty"`
+	EveryMs        int64 `protobuf:"varint,4,opt,name=every_ms,json=everyMs,proto3" json:"every_ms,omitempty"`
+	// The last run of any node; absent: there was none.
+	Last          *RetentionReport `protobuf:"bytes,5,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowRetentionResponse) Reset() {
+	*x = ShowRetentionResponse{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowRetentionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowRetentionResponse) ProtoMessage() {}
+
+func (x *ShowRetentionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowRetentionResponse.ProtoReflect.Descriptor instead.
+func (*ShowRetentionResponse) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ShowRetentionResponse) GetVersionsMs() int64 {
+	if x != nil {
+		return x.VersionsMs
+	}
+	return 0
+}
+
+func (x *ShowRetentionResponse) GetReplayWindowMs() int64 {
+	if x != nil {
+		return x.ReplayWindowMs
+	}
+	return 0
+}
+
+func (x *ShowRetentionResponse) GetApply() bool {
+	if x != nil {
+		return x.Apply
+	}
+	return false
+}
+
+func (x *ShowRetentionResponse) GetEveryMs() int64 {
+	if x != nil {
+		return x.EveryMs
+	}
+	return 0
+}
+
+func (x *ShowRetentionResponse) GetLast() *RetentionReport {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
+type RunRetentionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Count only, whatever the settings say.
+	DryRun        bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunRetentionRequest) Reset() {
+	*x = RunRetentionRequest{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunRetentionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunRetentionRequest) ProtoMessage() {}
+
+func (x *RunRetentionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunRetentionRequest.ProtoReflect.Descriptor instead.
+func (*RunRetentionRequest) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *RunRetentionRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RunRetentionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Report        *RetentionReport       `protobuf:"bytes,1,opt,name=report,proto3" json:"report,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunRetentionResponse) Reset() {
+	*x = RunRetentionResponse{}
+	mi := &file_laneway_v1_laneway_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunRetentionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunRetentionResponse) ProtoMessage() {}
+
+func (x *RunRetentionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_laneway_v1_laneway_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunRetentionResponse.ProtoReflect.Descriptor instead.
+func (*RunRetentionResponse) Descriptor() ([]byte, []int) {
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *RunRetentionResponse) GetReport() *RetentionReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
 // ErrorReason is attached to every error of these services.
 type ErrorReason struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2928,7 +3320,7 @@ type ErrorReason struct {
 
 func (x *ErrorReason) Reset() {
 	*x = ErrorReason{}
-	mi := &file_laneway_v1_laneway_proto_msgTypes[43]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3332,7 @@ func (x *ErrorReason) String() string {
 func (*ErrorReason) ProtoMessage() {}
 
 func (x *ErrorReason) ProtoReflect() protoreflect.Message {
-	mi := &file_laneway_v1_laneway_proto_msgTypes[43]
+	mi := &file_laneway_v1_laneway_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3345,7 @@ func (x *ErrorReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorReason.ProtoReflect.Descriptor instead.
 func (*ErrorReason) Descriptor() ([]byte, []int) {
-	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{43}
+	return file_laneway_v1_laneway_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ErrorReason) GetReason() string {
@@ -3218,7 +3610,38 @@ const file_laneway_v1_laneway_proto_rawDesc = "" +
 	"\x18RetryQuarantinedResponse\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x03R\x06offset\"\x8a\x01\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\"\xba\x01\n" +
+	"\x0fRetentionCounts\x12\x1a\n" +
+	"\bprogress\x18\x01 \x01(\x03R\bprogress\x12\x1a\n" +
+	"\bversions\x18\x02 \x01(\x03R\bversions\x12\x18\n" +
+	"\abitmaps\x18\x03 \x01(\x03R\abitmaps\x12\x14\n" +
+	"\x05blobs\x18\x04 \x01(\x03R\x05blobs\x12\x1d\n" +
+	"\n" +
+	"blob_bytes\x18\x05 \x01(\x03R\tblobBytes\x12 \n" +
+	"\vdirectories\x18\x06 \x01(\x03R\vdirectories\"\xa6\x02\n" +
+	"\x0fRetentionReport\x12\x18\n" +
+	"\aapplied\x18\x01 \x01(\bR\aapplied\x12\x1f\n" +
+	"\vversions_ms\x18\x02 \x01(\x03R\n" +
+	"versionsMs\x12(\n" +
+	"\x10replay_window_ms\x18\x03 \x01(\x03R\x0ereplayWindowMs\x12\x1d\n" +
+	"\n" +
+	"started_ms\x18\x04 \x01(\x03R\tstartedMs\x12\x19\n" +
+	"\bended_ms\x18\x05 \x01(\x03R\aendedMs\x123\n" +
+	"\x06counts\x18\x06 \x01(\v2\x1b.laneway.v1.RetentionCountsR\x06counts\x12%\n" +
+	"\x0eskipped_shards\x18\a \x01(\rR\rskippedShards\x12\x18\n" +
+	"\aproblem\x18\b \x01(\tR\aproblem\"\x16\n" +
+	"\x14ShowRetentionRequest\"\xc4\x01\n" +
+	"\x15ShowRetentionResponse\x12\x1f\n" +
+	"\vversions_ms\x18\x01 \x01(\x03R\n" +
+	"versionsMs\x12(\n" +
+	"\x10replay_window_ms\x18\x02 \x01(\x03R\x0ereplayWindowMs\x12\x14\n" +
+	"\x05apply\x18\x03 \x01(\bR\x05apply\x12\x19\n" +
+	"\bevery_ms\x18\x04 \x01(\x03R\aeveryMs\x12/\n" +
+	"\x04last\x18\x05 \x01(\v2\x1b.laneway.v1.RetentionReportR\x04last\".\n" +
+	"\x13RunRetentionRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"K\n" +
+	"\x14RunRetentionResponse\x123\n" +
+	"\x06report\x18\x01 \x01(\v2\x1b.laneway.v1.RetentionReportR\x06report\"\x8a\x01\n" +
 	"\vErrorReason\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12$\n" +
@@ -3241,14 +3664,16 @@ const file_laneway_v1_laneway_proto_rawDesc = "" +
 	"\x0fPresenceService\x12O\n" +
 	"\x06Report\x12!.laneway.v1.ReportPresenceRequest\x1a\".laneway.v1.ReportPresenceResponse\x12K\n" +
 	"\x03Get\x12\x1e.laneway.v1.GetPresenceRequest\x1a\x1f.laneway.v1.GetPresenceResponse\"\x03\x90\x02\x01\x12A\n" +
-	"\x06Notify\x12\x19.laneway.v1.NotifyRequest\x1a\x1a.laneway.v1.NotifyResponse0\x012\xdc\x03\n" +
+	"\x06Notify\x12\x19.laneway.v1.NotifyRequest\x1a\x1a.laneway.v1.NotifyResponse0\x012\x8a\x05\n" +
 	"\fAdminService\x12P\n" +
 	"\n" +
 	"ListShards\x12\x1d.laneway.v1.ListShardsRequest\x1a\x1e.laneway.v1.ListShardsResponse\"\x03\x90\x02\x01\x12\\\n" +
 	"\x0eListDispatches\x12!.laneway.v1.ListDispatchesRequest\x1a\".laneway.v1.ListDispatchesResponse\"\x03\x90\x02\x01\x12_\n" +
 	"\x0fListQuarantined\x12\".laneway.v1.ListQuarantinedRequest\x1a#.laneway.v1.ListQuarantinedResponse\"\x03\x90\x02\x01\x12\\\n" +
 	"\x0eGetQuarantined\x12!.laneway.v1.GetQuarantinedRequest\x1a\".laneway.v1.GetQuarantinedResponse\"\x03\x90\x02\x01\x12]\n" +
-	"\x10RetryQuarantined\x12#.laneway.v1.RetryQuarantinedRequest\x1a$.laneway.v1.RetryQuarantinedResponseB5Z3github.com/laneway/laneway/api/laneway/v1;lanewayv1b\x06proto3"
+	"\x10RetryQuarantined\x12#.laneway.v1.RetryQuarantinedRequest\x1a$.laneway.v1.RetryQuarantinedResponse\x12Y\n" +
+	"\rShowRetention\x12 .laneway.v1.ShowRetentionRequest\x1a!.laneway.v1.ShowRetentionResponse\"\x03\x90\x02\x01\x12Q\n" +
+	"\fRunRetention\x12\x1f.laneway.v1.RunRetentionRequest\x1a .laneway.v1.RunRetentionResponseB5Z3github.com/laneway/laneway/api/laneway/v1;lanewayv1b\x06proto3"
 
 var (
 	file_laneway_v1_laneway_proto_rawDescOnce sync.Once
@@ -3262,7 +3687,7 @@ func file_laneway_v1_laneway_proto_rawDescGZIP() []byte {
 	return file_laneway_v1_laneway_proto_rawDescData
 }
 
-var file_laneway_v1_laneway_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_laneway_v1_laneway_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_laneway_v1_laneway_proto_goTypes = []any{
 	(*Entry)(nil),                     // 0: laneway.v1.Entry
 	(*PullRequest)(nil),               // 1: laneway.v1.PullRequest
@@ -3307,20 +3732,26 @@ var file_laneway_v1_laneway_proto_goTypes = []any{
 	(*GetQuarantinedResponse)(nil),    // 40: laneway.v1.GetQuarantinedResponse
 	(*RetryQuarantinedRequest)(nil),   // 41: laneway.v1.RetryQuarantinedRequest
 	(*RetryQuarantinedResponse)(nil),  // 42: laneway.v1.RetryQuarantinedResponse
-	(*ErrorReason)(nil),               // 43: laneway.v1.ErrorReason
-	(v1.EventKind)(0),                 // 44: laneway.log.v1.EventKind
-	(v1.ConversationKind)(0),          // 45: laneway.log.v1.ConversationKind
-	(*v1.Event)(nil),                  // 46: laneway.log.v1.Event
-	(v1.PresenceState)(0),             // 47: laneway.log.v1.PresenceState
+	(*RetentionCounts)(nil),           // 43: laneway.v1.RetentionCounts
+	(*RetentionReport)(nil),           // 44: laneway.v1.RetentionReport
+	(*ShowRetentionRequest)(nil),      // 45: laneway.v1.ShowRetentionRequest
+	(*ShowRetentionResponse)(nil),     // 46: laneway.v1.ShowRetentionResponse
+	(*RunRetentionRequest)(nil),       // 47: laneway.v1.RunRetentionRequest
+	(*RunRetentionResponse)(nil),      // 48: laneway.v1.RunRetentionResponse
+	(*ErrorReason)(nil),               // 49: laneway.v1.ErrorReason
+	(v1.EventKind)(0),                 // 50: laneway.log.v1.EventKind
+	(v1.ConversationKind)(0),          // 51: laneway.log.v1.ConversationKind
+	(*v1.Event)(nil),                  // 52: laneway.log.v1.Event
+	(v1.PresenceState)(0),             // 53: laneway.log.v1.PresenceState
 }
 var file_laneway_v1_laneway_proto_depIdxs = []int32{
-	44, // 0: laneway.v1.Entry.kind:type_name -> laneway.log.v1.EventKind
+	50, // 0: laneway.v1.Entry.kind:type_name -> laneway.log.v1.EventKind
 	0,  // 1: laneway.v1.PullResponse.entries:type_name -> laneway.v1.Entry
-	45, // 2: laneway.v1.CommitRequest.conversation_kind:type_name -> laneway.log.v1.ConversationKind
-	46, // 3: laneway.v1.CommitRequest.events:type_name -> laneway.log.v1.Event
-	47, // 4: laneway.v1.PresenceEvent.state:type_name -> laneway.log.v1.PresenceState
+	51, // 2: laneway.v1.CommitRequest.conversation_kind:type_name -> laneway.log.v1.ConversationKind
+	52, // 3: laneway.v1.CommitRequest.events:type_name -> laneway.log.v1.Event
+	53, // 4: laneway.v1.PresenceEvent.state:type_name -> laneway.log.v1.PresenceState
 	20, // 5: laneway.v1.ReportPresenceRequest.events:type_name -> laneway.v1.PresenceEvent
-	47, // 6: laneway.v1.DevicePresence.state:type_name -> laneway.log.v1.PresenceState
+	53, // 6: laneway.v1.DevicePresence.state:type_name -> laneway.log.v1.PresenceState
 	24, // 7: laneway.v1.GetPresenceResponse.devices:type_name -> laneway.v1.DevicePresence
 	27, // 8: laneway.v1.NotifyResponse.news:type_name -> laneway.v1.UserNews
 	30, // 9: laneway.v1.ShardStatus.lanes:type_name -> laneway.v1.LaneStatus
@@ -3328,49 +3759,56 @@ var file_laneway_v1_laneway_proto_depIdxs = []int32{
 	34, // 11: laneway.v1.ListDispatchesResponse.dispatches:type_name -> laneway.v1.DispatchStatus
 	36, // 12: laneway.v1.ListQuarantinedResponse.entries:type_name -> laneway.v1.QuarantinedEntry
 	36, // 13: laneway.v1.GetQuarantinedResponse.entry:type_name -> laneway.v1.QuarantinedEntry
-	1,  // 14: laneway.v1.MailboxService.Pull:input_type -> laneway.v1.PullRequest
-	3,  // 15: laneway.v1.MailboxService.Watch:input_type -> laneway.v1.WatchRequest
-	5,  // 16: laneway.v1.MailboxService.Truncate:input_type -> laneway.v1.TruncateRequest
-	7,  // 17: laneway.v1.CommitService.Commit:input_type -> laneway.v1.CommitRequest
-	9,  // 18: laneway.v1.MembershipService.Join:input_type -> laneway.v1.JoinRequest
-	10, // 19: laneway.v1.MembershipService.Leave:input_type -> laneway.v1.LeaveRequest
-	12, // 20: laneway.v1.MembershipService.Import:input_type -> laneway.v1.ImportRequest
-	13, // 21: laneway.v1.MembershipService.Get:input_type -> laneway.v1.GetGroupRequest
-	15, // 22: laneway.v1.MembershipService.Renumber:input_type -> laneway.v1.RenumberRequest
-	16, // 23: laneway.v1.MembershipService.GetRenumbering:input_type -> laneway.v1.GetRenumberingRequest
-	17, // 24: laneway.v1.MembershipService.CancelRenumbering:input_type -> laneway.v1.CancelRenumberingRequest
-	21, // 25: laneway.v1.PresenceService.Report:input_type -> laneway.v1.ReportPresenceRequest
-	23, // 26: laneway.v1.PresenceService.Get:input_type -> laneway.v1.GetPresenceRequest
-	26, // 27: laneway.v1.PresenceService.Notify:input_type -> laneway.v1.NotifyRequest
-	29, // 28: laneway.v1.AdminService.ListShards:input_type -> laneway.v1.ListShardsRequest
-	33, // 29: laneway.v1.AdminService.ListDispatches:input_type -> laneway.v1.ListDispatchesRequest
-	37, // 30: laneway.v1.AdminService.ListQuarantined:input_type -> laneway.v1.ListQuarantinedRequest
-	39, // 31: laneway.v1.AdminService.GetQuarantined:input_type -> laneway.v1.GetQuarantinedRequest
-	41, // 32: laneway.v1.AdminService.RetryQuarantined:input_type -> laneway.v1.RetryQuarantinedRequest
-	2,  // 33: laneway.v1.MailboxService.Pull:output_type -> laneway.v1.PullResponse
-	4,  // 34: laneway.v1.MailboxService.Watch:output_type -> laneway.v1.WatchResponse
-	6,  // 35: laneway.v1.MailboxService.Truncate:output_type -> laneway.v1.TruncateResponse
-	8,  // 36: laneway.v1.CommitService.Commit:output_type -> laneway.v1.CommitResponse
-	11, // 37: laneway.v1.MembershipService.Join:output_type -> laneway.v1.MembershipResponse
-	11, // 38: laneway.v1.MembershipService.Leave:output_type -> laneway.v1.MembershipResponse
-	11, // 39: laneway.v1.MembershipService.Import:output_type -> laneway.v1.MembershipResponse
-	14, // 40: laneway.v1.MembershipService.Get:output_type -> laneway.v1.GetGroupResponse
-	19, // 41: laneway.v1.MembershipService.Renumber:output_type -> laneway.v1.RenumberingStatus
-	19, // 42: laneway.v1.MembershipService.GetRenumbering:output_type -> laneway.v1.RenumberingStatus
-	18, // 43: laneway.v1.MembershipService.CancelRenumbering:output_type -> laneway.v1.CancelRenumberingResponse
-	22, // 44: laneway.v1.PresenceService.Report:output_type -> laneway.v1.ReportPresenceResponse
-	25, // 45: laneway.v1.PresenceService.Get:output_type -> laneway.v1.GetPresenceResponse
-	28, // 46: laneway.v1.PresenceService.Notify:output_type -> laneway.v1.NotifyResponse
-	32, // 47: laneway.v1.AdminService.ListShards:output_type -> laneway.v1.ListShardsResponse
-	35, // 48: laneway.v1.AdminService.ListDispatches:output_type -> laneway.v1.ListDispatchesResponse
-	38, // 49: laneway.v1.AdminService.ListQuarantined:output_type -> laneway.v1.ListQuarantinedResponse
-	40, // 50: laneway.v1.AdminService.GetQuarantined:output_type -> laneway.v1.GetQuarantinedResponse
-	42, // 51: laneway.v1.AdminService.RetryQuarantined:output_type -> laneway.v1.RetryQuarantinedResponse
-	33, // [33:52] is the sub-list for method output_type
-	14, // [14:33] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	43, // 14: laneway.v1.RetentionReport.counts:type_name -> laneway.v1.RetentionCounts
+	44, // 15: laneway.v1.ShowRetentionResponse.last:type_name -> laneway.v1.RetentionReport
+	44, // 16: laneway.v1.RunRetentionResponse.report:type_name -> laneway.v1.RetentionReport
+	1,  // 17: laneway.v1.MailboxService.Pull:input_type -> laneway.v1.PullRequest
+	3,  // 18: laneway.v1.MailboxService.Watch:input_type -> laneway.v1.WatchRequest
+	5,  // 19: laneway.v1.MailboxService.Truncate:input_type -> laneway.v1.TruncateRequest
+	7,  // 20: laneway.v1.CommitService.Commit:input_type -> laneway.v1.CommitRequest
+	9,  // 21: laneway.v1.MembershipService.Join:input_type -> laneway.v1.JoinRequest
+	10, // 22: laneway.v1.MembershipService.Leave:input_type -> laneway.v1.LeaveRequest
+	12, // 23: laneway.v1.MembershipService.Import:input_type -> laneway.v1.ImportRequest
+	13, // 24: laneway.v1.MembershipService.Get:input_type -> laneway.v1.GetGroupRequest
+	15, // 25: laneway.v1.MembershipService.Renumber:input_type -> laneway.v1.RenumberRequest
+	16, // 26: laneway.v1.MembershipService.GetRenumbering:input_type -> laneway.v1.GetRenumberingRequest
+	17, // 27: laneway.v1.MembershipService.CancelRenumbering:input_type -> laneway.v1.CancelRenumberingRequest
+	21, // 28: laneway.v1.PresenceService.Report:input_type -> laneway.v1.ReportPresenceRequest
+	23, // 29: laneway.v1.PresenceService.Get:input_type -> laneway.v1.GetPresenceRequest
+	26, // 30: laneway.v1.PresenceService.Notify:input_type -> laneway.v1.NotifyRequest
+	29, // 31: laneway.v1.AdminService.ListShards:input_type -> laneway.v1.ListShardsRequest
+	33, // 32: laneway.v1.AdminService.ListDispatches:input_type -> laneway.v1.ListDispatchesRequest
+	37, // 33: laneway.v1.AdminService.ListQuarantined:input_type -> laneway.v1.ListQuarantinedRequest
+	39, // 34: laneway.v1.AdminService.GetQuarantined:input_type -> laneway.v1.GetQuarantinedRequest
+	41, // 35: laneway.v1.AdminService.RetryQuarantined:input_type -> laneway.v1.RetryQuarantinedRequest
+	45, // 36: laneway.v1.AdminService.ShowRetention:input_type -> laneway.v1.ShowRetentionRequest
+	47, // 37: laneway.v1.AdminService.RunRetention:input_type -> laneway.v1.RunRetentionRequest
+	2,  // 38: laneway.v1.MailboxService.Pull:output_type -> laneway.v1.PullResponse
+	4,  // 39: laneway.v1.MailboxService.Watch:output_type -> laneway.v1.WatchResponse
+	6,  // 40: laneway.v1.MailboxService.Truncate:output_type -> laneway.v1.TruncateResponse
+	8,  // 41: laneway.v1.CommitService.Commit:output_type -> laneway.v1.CommitResponse
+	11, // 42: laneway.v1.MembershipService.Join:output_type -> laneway.v1.MembershipResponse
+	11, // 43: laneway.v1.MembershipService.Leave:output_type -> laneway.v1.MembershipResponse
+	11, // 44: laneway.v1.MembershipService.Import:output_type -> laneway.v1.MembershipResponse
+	14, // 45: laneway.v1.MembershipService.Get:output_type -> laneway.v1.GetGroupResponse
+	19, // 46: laneway.v1.MembershipService.Renumber:output_type -> laneway.v1.RenumberingStatus
+	19, // 47: laneway.v1.MembershipService.GetRenumbering:output_type -> laneway.v1.RenumberingStatus
+	18, // 48: laneway.v1.MembershipService.CancelRenumbering:output_type -> laneway.v1.CancelRenumberingResponse
+	22, // 49: laneway.v1.PresenceService.Report:output_type -> laneway.v1.ReportPresenceResponse
+	25, // 50: laneway.v1.PresenceService.Get:output_type -> laneway.v1.GetPresenceResponse
+	28, // 51: laneway.v1.PresenceService.Notify:output_type -> laneway.v1.NotifyResponse
+	32, // 52: laneway.v1.AdminService.ListShards:output_type -> laneway.v1.ListShardsResponse
+	35, // 53: laneway.v1.AdminService.ListDispatches:output_type -> laneway.v1.ListDispatchesResponse
+	38, // 54: laneway.v1.AdminService.ListQuarantined:output_type -> laneway.v1.ListQuarantinedResponse
+	40, // 55: laneway.v1.AdminService.GetQuarantined:output_type -> laneway.v1.GetQuarantinedResponse
+	42, // 56: laneway.v1.AdminService.RetryQuarantined:output_type -> laneway.v1.RetryQuarantinedResponse
+	46, // 57: laneway.v1.AdminService.ShowRetention:output_type -> laneway.v1.ShowRetentionResponse
+	48, // 58: laneway.v1.AdminService.RunRetention:output_type -> laneway.v1.RunRetentionResponse
+	38, // [38:59] is the sub-list for method output_type
+	17, // [17:38] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_laneway_v1_laneway_proto_init() }
@@ -3384,7 +3822,7 @@ func file_laneway_v1_laneway_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_laneway_v1_laneway_proto_rawDesc), len(file_laneway_v1_laneway_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

@@ -89,6 +89,12 @@ const (
 	// AdminServiceRetryQuarantinedProcedure is the fully-qualified name of the AdminService's
 	// RetryQuarantined RPC.
 	AdminServiceRetryQuarantinedProcedure = "/laneway.v1.AdminService/RetryQuarantined"
+	// AdminServiceShowRetentionProcedure is the fully-qualified name of the AdminService's
+	// ShowRetention RPC.
+	AdminServiceShowRetentionProcedure = "/laneway.v1.AdminService/ShowRetention"
+	// AdminServiceRunRetentionProcedure is the fully-qualified name of the AdminService's RunRetention
+	// RPC.
+	AdminServiceRunRetentionProcedure = "/laneway.v1.AdminService/RunRetention"
 )
 
 // MailboxServiceClient is a client for the laneway.v1.MailboxService service.
@@ -675,6 +681,10 @@ type AdminServiceClient interface {
 	GetQuarantined(context.Context, *connect.Request[v1.GetQuarantinedRequest]) (*connect.Response[v1.GetQuarantinedResponse], error)
 	// RetryQuarantined publishes a record again, as a new one.
 	RetryQuarantined(context.Context, *connect.Request[v1.RetryQuarantinedRequest]) (*connect.Response[v1.RetryQuarantinedResponse], error)
+	ShowRetention(context.Context, *connect.Request[v1.ShowRetentionRequest]) (*connect.Response[v1.ShowRetentionResponse], error)
+	// RunRetention runs retention now and answers when it has run. A caller that goes
+	// away does not end the run.
+	RunRetention(context.Context, *connect.Request[v1.RunRetentionRequest]) (*connect.Response[v1.RunRetentionResponse], error)
 }
 
 // NewAdminServiceClient constructs a client for the laneway.v1.AdminService service. By default, it
@@ -722,6 +732,19 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("RetryQuarantined")),
 			connect.WithClientOptions(opts...),
 		),
+		showRetention: connect.NewClient[v1.ShowRetentionRequest, v1.ShowRetentionResponse](
+			httpClient,
+			baseURL+AdminServiceShowRetentionProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ShowRetention")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		runRetention: connect.NewClient[v1.RunRetentionRequest, v1.RunRetentionResponse](
+			httpClient,
+			baseURL+AdminServiceRunRetentionProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("RunRetention")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -732,6 +755,8 @@ type adminServiceClient struct {
 	listQuarantined  *connect.Client[v1.ListQuarantinedRequest, v1.ListQuarantinedResponse]
 	getQuarantined   *connect.Client[v1.GetQuarantinedRequest, v1.GetQuarantinedResponse]
 	retryQuarantined *connect.Client[v1.RetryQuarantinedRequest, v1.RetryQuarantinedResponse]
+	showRetention    *connect.Client[v1.ShowRetentionRequest, v1.ShowRetentionResponse]
+	runRetention     *connect.Client[v1.RunRetentionRequest, v1.RunRetentionResponse]
 }
 
 // ListShards calls laneway.v1.AdminService.ListShards.
@@ -759,6 +784,16 @@ func (c *adminServiceClient) RetryQuarantined(ctx context.Context, req *connect.
 	return c.retryQuarantined.CallUnary(ctx, req)
 }
 
+// ShowRetention calls laneway.v1.AdminService.ShowRetention.
+func (c *adminServiceClient) ShowRetention(ctx context.Context, req *connect.Request[v1.ShowRetentionRequest]) (*connect.Response[v1.ShowRetentionResponse], error) {
+	return c.showRetention.CallUnary(ctx, req)
+}
+
+// RunRetention calls laneway.v1.AdminService.RunRetention.
+func (c *adminServiceClient) RunRetention(ctx context.Context, req *connect.Request[v1.RunRetentionRequest]) (*connect.Response[v1.RunRetentionResponse], error) {
+	return c.runRetention.CallUnary(ctx, req)
+}
+
 // AdminServiceHandler is an implementation of the laneway.v1.AdminService service.
 type AdminServiceHandler interface {
 	ListShards(context.Context, *connect.Request[v1.ListShardsRequest]) (*connect.Response[v1.ListShardsResponse], error)
@@ -767,6 +802,10 @@ type AdminServiceHandler interface {
 	GetQuarantined(context.Context, *connect.Request[v1.GetQuarantinedRequest]) (*connect.Response[v1.GetQuarantinedResponse], error)
 	// RetryQuarantined publishes a record again, as a new one.
 	RetryQuarantined(context.Context, *connect.Request[v1.RetryQuarantinedRequest]) (*connect.Response[v1.RetryQuarantinedResponse], error)
+	ShowRetention(context.Context, *connect.Request[v1.ShowRetentionRequest]) (*connect.Response[v1.ShowRetentionResponse], error)
+	// RunRetention runs retention now and answers when it has run. A caller that goes
+	// away does not end the run.
+	RunRetention(context.Context, *connect.Request[v1.RunRetentionRequest]) (*connect.Response[v1.RunRetentionResponse], error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -810,6 +849,19 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("RetryQuarantined")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceShowRetentionHandler := connect.NewUnaryHandler(
+		AdminServiceShowRetentionProcedure,
+		svc.ShowRetention,
+		connect.WithSchema(adminServiceMethods.ByName("ShowRetention")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceRunRetentionHandler := connect.NewUnaryHandler(
+		AdminServiceRunRetentionProcedure,
+		svc.RunRetention,
+		connect.WithSchema(adminServiceMethods.ByName("RunRetention")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/laneway.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceListShardsProcedure:
@@ -822,6 +874,10 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceGetQuarantinedHandler.ServeHTTP(w, r)
 		case AdminServiceRetryQuarantinedProcedure:
 			adminServiceRetryQuarantinedHandler.ServeHTTP(w, r)
+		case AdminServiceShowRetentionProcedure:
+			adminServiceShowRetentionHandler.ServeHTTP(w, r)
+		case AdminServiceRunRetentionProcedure:
+			adminServiceRunRetentionHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -849,4 +905,12 @@ func (UnimplementedAdminServiceHandler) GetQuarantined(context.Context, *connect
 
 func (UnimplementedAdminServiceHandler) RetryQuarantined(context.Context, *connect.Request[v1.RetryQuarantinedRequest]) (*connect.Response[v1.RetryQuarantinedResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.AdminService.RetryQuarantined is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ShowRetention(context.Context, *connect.Request[v1.ShowRetentionRequest]) (*connect.Response[v1.ShowRetentionResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.AdminService.ShowRetention is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) RunRetention(context.Context, *connect.Request[v1.RunRetentionRequest]) (*connect.Response[v1.RunRetentionResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("laneway.v1.AdminService.RunRetention is not implemented"))
 }
