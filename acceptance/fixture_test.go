@@ -57,6 +57,8 @@ type setup struct {
 	config func(*config.Config)
 	tune   func(*ingest.Options)
 	wrap   func(mailbox.Store) mailbox.Store // between the faults and the store
+	// retentionNow is the time by which retention decides.
+	retentionNow func() time.Time
 }
 
 // start starts a node without Temporal. It stops with the test.
@@ -77,7 +79,7 @@ func start(t *testing.T, dir string, o setup) *system {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	s.Node, err = node.Start(ctx, node.Options{
-		Config: &c, Logger: logger, Tune: o.tune,
+		Config: &c, Logger: logger, Tune: o.tune, RetentionNow: o.retentionNow,
 		WrapStore: func(inner mailbox.Store) mailbox.Store {
 			if o.wrap != nil {
 				inner = o.wrap(inner)

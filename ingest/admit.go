@@ -31,9 +31,9 @@ func (s *Shard) admitLoop(ctx context.Context) error {
 		if len(batch) == 0 {
 			continue
 		}
-		s.admitting <- struct{}{} // held for moments by others
+		s.admitting.Wait() // others hold it for moments
 		err = s.admitBatch(ctx, batch)
-		<-s.admitting
+		s.admitting.Leave()
 		if err != nil {
 			return err
 		}

@@ -15,14 +15,14 @@ const removeBatch = 256
 // RemoveProgress removes the progress that nobody needs any more (design 3,
 // "Dispatch progress"), or only counts it, and returns how much. It is carried out
 // under this ownership, between two batches of admission: what a batch has looked up
-// is there until it is begun.
-func (s *Shard) RemoveProgress(ctx context.Context, window time.Duration, apply bool, heartbeat func()) (int64, error) {
+// is there until it is begun. now is the time by which the window is judged.
+func (s *Shard) RemoveProgress(ctx context.Context, now time.Time, window time.Duration, apply bool, heartbeat func()) (int64, error) {
 	defer beat(ctx, heartbeat)()
-	n, err := s.removeProgress(ctx, window, apply)
+	n, err := s.removeProgress(ctx, now, window, apply)
 	return n, notServed(err)
 }
 
-func (s *Shard) removeProgress(ctx context.Context, window time.Duration, apply bool) (int64, error) {
+func (s *Shard) removeProgress(ctx context.Context, now time.Time, window time.Duration, apply bool) (int64, error) {
 	var all int64
 	var some []mailbox.ProgressRemoval
 	var failed error
@@ -34,7 +34,7 @@ func (s *Shard) removeProgress(ctx context.Context, window time.Duration, apply 
 		all += int64(n)
 		some = some[:0]
 	}
-	w, now := s.committer.Durable(), s.cfg.Now()
+	w := s.committer.Durable()
 	err := s.cfg.Store.ScanProgress(ctx, s.cfg.Shard, 0, func(p *mailbox.DispatchProgress) bool {
 		switch {
 		case retention.MayRemoveProgress(p, w, now, window):
@@ -61,11 +61,9 @@ func (s *Shard) removeSome(ctx context.Context, some []mailbox.ProgressRemoval) 
 	if len(some) == 0 {
 		return 0, nil
 	}
-	select {
-	case s.admitting <- struct{}{}:
-	case <-ctx.Done():
-		return 0, ctx.Err()
+	if err := s.admitting.Take(ctx); err != nil {
+		return 0, err
 	}
-	defer func() { <-s.admitting }()
+	defer s.admitting.Leave()
 	return s.cfg.Store.RemoveProgress(ctx, s.own, some)
 }

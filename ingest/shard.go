@@ -54,7 +54,7 @@ type Shard struct {
 	committer *watermark.Committer
 	// admitting is held from the look-up of a batch's dispatches until they are
 	// begun, and by who removes progress.
-	admitting chan struct{}
+	admitting turn.Turn
 	fences    *fencing.Memory
 	bounds    mailbox.Boundaries
 
@@ -106,7 +106,7 @@ func Open(ctx context.Context, cfg Config) (*Shard, error) {
 		metrics: cfg.Metrics.Shard(int(cfg.Shard)), fences: fencing.NewMemory(fenceRows), plans: map[mailbox.Seq]*plan{}, slow: map[laneKey]*slowLane{},
 		unexpanded: map[mailbox.Seq]unreadable{},
 		starts:     make(chan start, 1024), timer: make(chan struct{}, 1), ended: make(chan error, 1),
-		rebuilt: rebuiltPlans{turn: turn.New()}, admitting: make(chan struct{}, 1),
+		rebuilt: rebuiltPlans{turn: turn.New()}, admitting: turn.New(),
 	}
 	s.work, s.room = sync.NewCond(&s.mu), sync.NewCond(&s.mu)
 	s.sched = lanes.New(lanes.Config{ClaimTimeout: s.opts.ClaimTimeout, Turn: s.opts.Turn})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/laneway/laneway/activities"
 	"github.com/laneway/laneway/ingest"
@@ -55,7 +56,10 @@ func (l *lateEngine) StartSlow(ctx context.Context, s ingest.SlowChunks) error {
 }
 
 // owner lets the activities of a shard's queue reach the shard.
-type owner struct{ shard *ingest.Shard }
+type owner struct {
+	shard *ingest.Shard
+	now   func() time.Time // by which retention decides; nil: time.Now
+}
 
 // AppendChunk implements activities.Owner.
 func (o owner) AppendChunk(ctx context.Context, ref mailbox.ChunkRef, last bool, heartbeat func()) error {

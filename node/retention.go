@@ -251,5 +251,9 @@ func reportOf(r *retention.Report) *lanewayv1.RetentionReport {
 
 // RemoveProgress implements activities.ProgressOwner.
 func (o owner) RemoveProgress(ctx context.Context, window time.Duration, apply bool, heartbeat func()) (int64, error) {
-	return o.shard.RemoveProgress(ctx, window, apply, heartbeat)
+	now := time.Now
+	if o.now != nil {
+		now = o.now
+	}
+	return o.shard.RemoveProgress(ctx, now(), window, apply, heartbeat)
 }

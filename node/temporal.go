@@ -27,7 +27,7 @@ func (n *Node) ConnectTemporal(c client.Client) error {
 		},
 	})
 	for i, s := range n.shards {
-		if err := w.Serve(mailbox.Shard(i), owner{s}); err != nil {
+		if err := w.Serve(mailbox.Shard(i), owner{s, n.opts.RetentionNow}); err != nil {
 			w.Stop()
 			return err
 		}
