@@ -150,6 +150,7 @@ func TestRecordHistories(t *testing.T) {
 			r.record(dir, &sc)
 		})
 	}
+	recordRetention(ctx, t, c, dir)
 	all, err := read(os.DirFS(dir))
 	require.NoError(t, err)
 	for _, r := range all {

@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/laneway/laneway/activities"
+	"github.com/laneway/laneway/retention"
 	"github.com/laneway/laneway/workers"
 	"github.com/laneway/laneway/workflows"
 )
@@ -32,6 +33,9 @@ func TestRecordedHistoriesReplay(t *testing.T) {
 	}
 	for _, s := range renumberScenarios {
 		require.True(t, seen["renumber-"+s.name], "no recording renumber-%s: run `make record-histories`", s.name)
+	}
+	for name := range retentionScenarios {
+		require.True(t, seen[name], "no recording %s: run `make record-histories`", name)
 	}
 	for _, s := range scenarios {
 		for _, name := range s.names() {
@@ -58,6 +62,12 @@ var altered = map[string]any{
 			return activities.Renumbered{}, err
 		}
 		return workflows.RenumberWorkflow(ctx, in)
+	},
+	workflows.RetentionType: func(ctx workflow.Context, in workflows.RetentionInput) (retention.Report, error) {
+		if err := workflow.Sleep(ctx, 1); err != nil {
+			return retention.Report{}, err
+		}
+		return workflows.RetentionWorkflow(ctx, in)
 	},
 }
 
