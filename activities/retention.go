@@ -13,7 +13,7 @@ import (
 	"github.com/laneway/laneway/retention"
 )
 
-// TypeRetentionChain: the retention settings do not fit the log; not retried, an
+// TypeRetentionChain says that the retention settings do not fit the log; not retried, an
 // operator has to change either.
 const TypeRetentionChain = "RetentionChain"
 

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"github.com/laneway/laneway/blobs"
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/fanout"
@@ -19,6 +18,7 @@ import (
 	"github.com/laneway/laneway/records"
 	"github.com/laneway/laneway/stores/faulty"
 	"github.com/laneway/laneway/stores/metamorphic/naive"
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -181,17 +181,15 @@ func (w *world) renumber() {
 		return
 	}
 	r := conversation.RenumberRequest{Group: g, Token: w.key(), Force: true}
-	if _, _, err := w.commits.CloseForRenumbering(w.ctx, r); errors.Is(err, errOutage) {
+	_, _, err := w.commits.CloseForRenumbering(w.ctx, r)
+	if errors.Is(err, errOutage) || errors.Is(err, conversation.ErrGroupRenumbering) {
 		return
-	} else if errors.Is(err, conversation.ErrGroupRenumbering) {
-		return
-	} else {
-		require.NoError(w.t, err)
 	}
+	require.NoError(w.t, err)
 	if w.rng.IntN(3) == 0 {
 		return // it crashed: anybody opens the group after the deadline
 	}
-	_, err := w.commits.RenumberGroup(w.ctx, r)
+	_, err = w.commits.RenumberGroup(w.ctx, r)
 	w.request(err)
 	w.learn()
 }

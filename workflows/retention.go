@@ -16,10 +16,10 @@ import (
 const (
 	// RetentionType is the type name of RetentionWorkflow.
 	RetentionType = "RetentionWorkflow"
-	// RetentionSchedule is the id of its Schedule, and RetentionNow that of a run that
-	// an operator has asked for.
+	// RetentionSchedule is the id of its Schedule.
 	RetentionSchedule = "laneway-retention"
-	RetentionNow      = "retention/now"
+	// RetentionNow is the id of a run that an operator has asked for.
+	RetentionNow = "retention/now"
 )
 
 const (
