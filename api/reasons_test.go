@@ -24,6 +24,7 @@ import (
 	"github.com/laneway/laneway/membership"
 	"github.com/laneway/laneway/quarantine"
 	"github.com/laneway/laneway/quota"
+	"github.com/laneway/laneway/retention"
 )
 
 func wrap(err error) error { return fmt.Errorf("deep down: %w", fmt.Errorf("in the middle: %w", err)) }
@@ -69,6 +70,7 @@ func TestEveryErrorHasItsCodeAndReason(t *testing.T) {
 		{mailbox.ErrCursorExpired, connect.CodeFailedPrecondition, reason.CursorExpired, false},
 		{quarantine.ErrUnknown, connect.CodeNotFound, reason.QuarantineUnknown, false},
 		{quarantine.ErrNotRetryable, connect.CodeFailedPrecondition, reason.NotRetryable, false},
+		{retention.ErrRefused, connect.CodeFailedPrecondition, reason.RetentionRefused, false},
 		{api.ErrCursorInvalid, connect.CodeInvalidArgument, reason.CursorInvalid, false},
 		{api.ErrLaneRefused, connect.CodeFailedPrecondition, reason.LaneRefused, false},
 		{api.ErrLaneOpening, connect.CodeUnavailable, reason.LaneOpening, true},

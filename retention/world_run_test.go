@@ -19,7 +19,7 @@ import (
 // whole. In the end, when everything is over, nothing is kept but the current
 // versions.
 func TestWhateverCanBeExpandedAgainExpandsToItsFrozenMembers(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(12) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			w := newWorld(t, seed)
 			w.busy = seed%2 == 0
@@ -77,8 +77,8 @@ func (w *world) settle() {
 	require.NoError(w.t, w.commits.Sweep(w.ctx))
 	w.learn()
 	w.drain()
-	for range 60 { // days without traffic
-		w.now = w.now.Add(5 * time.Hour)
+	for range 30 { // days without traffic
+		w.now = w.now.Add(10 * time.Hour)
 		w.forget(true)
 		w.retain(false)
 		w.check()
