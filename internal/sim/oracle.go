@@ -38,6 +38,7 @@ type group struct {
 	generation uint64
 	version    uint64
 	seq        uint64
+	messages   map[[2]string]bool // by sender and client message id
 }
 
 // expect reads the whole outbox and follows every group by itself.
@@ -67,7 +68,7 @@ func (w *World) expect() (due, error) {
 			}
 			g := groups[r.GetConversationId()]
 			if g == nil {
-				g = &group{members: map[string]uint32{}, generation: 1}
+				g = &group{members: map[string]uint32{}, generation: 1, messages: map[[2]string]bool{}}
 				groups[r.GetConversationId()] = g
 			}
 			if r.GetConversationSeq() <= g.seq {
@@ -77,6 +78,11 @@ func (w *World) expect() (due, error) {
 				return nil, fmt.Errorf("%s: a hole or a reorder: number %d after %d", r.GetConversationId(), r.GetConversationSeq(), g.seq)
 			}
 			g.seq++
+			if once := [2]string{r.GetSenderId(), r.GetClientMessageId()}; g.messages[once] {
+				return nil, fmt.Errorf("%s number %d: client message %s of %s is committed twice", r.GetConversationId(), r.GetConversationSeq(), once[1], once[0])
+			} else {
+				g.messages[once] = true
+			}
 			w.counts.Records++
 			audience := r.GetUsers().GetUserIds()
 			if r.GetGroup() != nil {

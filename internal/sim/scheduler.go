@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Errors that calls meet here.
@@ -42,6 +43,7 @@ type call struct {
 	done  chan outcome
 	// gone: the caller waits no longer. The call may still be carried out.
 	gone bool
+	late bool // it is on its way until it is ready
 }
 
 // scheduler holds the calls that wait.
@@ -106,7 +108,7 @@ func (s *scheduler) pick() *call {
 	})
 	var can []int
 	for i, c := range s.waiting {
-		if !c.by.paused && (c.ready == nil || c.gone || c.ready()) {
+		if !c.by.paused && (c.ready == nil || c.gone && !c.late || c.ready()) {
 			can = append(can, i)
 		}
 	}
@@ -177,9 +179,12 @@ func (s *scheduler) drop(p, ghost *process) {
 	s.waiting = others
 	s.mu.Unlock()
 	for _, c := range mine {
-		if c.write && s.faults && strings.HasPrefix(c.what, publishing) && s.intn(3) == 0 {
+		if c.write && s.faults && strings.HasPrefix(c.what, publishing) && s.intn(4) > 0 {
+			arrives := time.Now().Add(time.Duration(s.intn(15_000)) * time.Millisecond)
+			late := &call{by: ghost, what: c.what + " of " + p.name, write: true, do: c.do, done: make(chan outcome, 1), gone: true, late: true}
+			late.ready = func() bool { return !time.Now().Before(arrives) }
 			s.mu.Lock()
-			s.waiting = append(s.waiting, &call{by: ghost, what: c.what + " of " + p.name, write: true, do: c.do, done: make(chan outcome, 1), gone: true})
+			s.waiting = append(s.waiting, late)
 			s.mu.Unlock()
 		} else if c.write && s.intn(3) == 0 {
 			s.note("%s: %s, in flight when it ended", p.name, c.what)

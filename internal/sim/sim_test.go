@@ -52,6 +52,9 @@ func TestInterleavings(t *testing.T) {
 					}
 					c, err := counted(t, seed)
 					if err != nil {
+						mu.Lock()
+						next = *fromSeed + uint64(n) // one is enough
+						mu.Unlock()
 						require.NoError(t, err, "seed %d; what it does: go test ./internal/sim -run Interleavings -seed %d", seed, seed)
 					}
 					mu.Lock()
@@ -62,7 +65,7 @@ func TestInterleavings(t *testing.T) {
 		}
 	})
 	t.Logf("%d seeds: %s", n, sum)
-	require.Greater(t, sum.Records, 5*n, "the deployments did something")
+	require.Greater(t, sum.Records, 3*n, "the deployments did something")
 	require.Positive(t, sum.Renumberings)
 	require.Positive(t, sum.Ends)
 	require.Positive(t, sum.Pauses)
@@ -70,7 +73,7 @@ func TestInterleavings(t *testing.T) {
 }
 
 func optionsOf(seed uint64) Options {
-	return Options{Seed: seed, Lossy: seed%2 == 0, Clients: 3, Requests: 8}
+	return Options{Seed: seed, Lossy: seed%2 == 0, Clients: 3, Requests: 5}
 }
 
 func simulate(t *testing.T, seed uint64, keep bool) (log []string, err error) {
