@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -241,6 +242,9 @@ func (l *fanoutLog) PollFetches(ctx context.Context) kgo.Fetches {
 			out.Records = append(out.Records, l.outbox.partitions[p][from:to]...)
 		})
 	})
+	if errors.Is(err, errCrashed) {
+		<-ctx.Done() // a client does not come back with that again and again
+	}
 	if ctx.Err() != nil {
 		return kgo.NewErrFetch(ctx.Err())
 	}
