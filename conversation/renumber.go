@@ -35,10 +35,11 @@ import (
 const (
 	// renumberSender is the sender of renumberings' records.
 	renumberSender = "laneway-renumber"
-	// closeBase and closeMember are how long a group may stay closed before anybody
-	// opens it again: many times what a renumbering takes.
+	// closeBase, closeMember and closeSlot are how long a group may stay closed
+	// before anybody opens it again: many times what a renumbering takes.
 	closeBase   = 30 * time.Second
 	closeMember = 200 * time.Microsecond
+	closeSlot   = 20 * time.Microsecond
 	// retryBase, retryMember and retryMost say when a writer that met a closed group
 	// comes again: a client that tries eight times outlasts a renumbering.
 	retryBase   = 250 * time.Millisecond
@@ -109,9 +110,8 @@ func (s *Service) CloseForRenumbering(ctx context.Context, r RenumberRequest) (c
 		if mine {
 			since = h.renumbering.GetSinceMs()
 		}
-		h.renumbering = &statev1.Renumbering{
-			Token: r.Token, SinceMs: since, DeadlineMs: now.Add(closeBase + time.Duration(h.members)*closeMember).UnixMilli(),
-		}
+		most := closeBase + time.Duration(h.members)*closeMember + time.Duration(h.slotHighWater)*closeSlot
+		h.renumbering = &statev1.Renumbering{Token: r.Token, SinceMs: since, DeadlineMs: now.Add(most).UnixMilli()}
 		closing = *h.closing()
 		// It counts as pending: so the sweeper finds it when its deadline is over.
 		return s.moveTo(ctx, st, h, true)

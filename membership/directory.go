@@ -56,18 +56,16 @@ func (d *directory) extend(ctx context.Context, store mailbox.MembershipStore, s
 		if r.Slot >= highWater {
 			return false
 		}
-		p := mailbox.Place(mailbox.User{Tenant: d.group.Tenant, ID: r.User}, shardCount)
-		switch {
-		case r.Slot < from || (len(rows) > 0 && r.Slot <= rows[len(rows)-1].Slot):
+		if r.Slot < from || (len(rows) > 0 && r.Slot <= rows[len(rows)-1].Slot) {
 			bad = corrupt(d.name(), "slot %d is out of order", r.Slot)
-		case mailbox.CheckID("user_id", r.User) != nil || p.Shard != d.shard:
-			bad = corrupt(d.name(), "slot %d names user %q, who does not belong to this shard", r.Slot, r.User)
-		case r.JoinSeq == 0:
-			bad = corrupt(d.name(), "slot %d has no join seq", r.Slot)
-		default:
-			rows = append(rows, directoryRow{Member{r.Slot, r.User, r.JoinSeq}, p.Lane})
+			return false
 		}
-		return bad == nil
+		var lane mailbox.Lane
+		if lane, bad = d.check(r, shardCount); bad != nil {
+			return false
+		}
+		rows = append(rows, directoryRow{Member{r.Slot, r.User, r.JoinSeq}, lane})
+		return true
 	})
 	if bad != nil {
 		return bad
@@ -81,6 +79,18 @@ func (d *directory) extend(ctx context.Context, store mailbox.MembershipStore, s
 	}
 	d.rows, d.covered = rows, highWater
 	return nil
+}
+
+// check verifies a row and returns its user's lane.
+func (d *directory) check(r mailbox.DirectoryRow, shardCount int) (mailbox.Lane, error) {
+	p := mailbox.Place(mailbox.User{Tenant: d.group.Tenant, ID: r.User}, shardCount)
+	switch {
+	case mailbox.CheckID("user_id", r.User) != nil || p.Shard != d.shard:
+		return 0, corrupt(d.name(), "slot %d names user %q, who does not belong to this shard", r.Slot, r.User)
+	case r.JoinSeq == 0:
+		return 0, corrupt(d.name(), "slot %d has no join seq", r.Slot)
+	}
+	return p.Lane, nil
 }
 
 // reset forgets the rows: one that should be there was not.

@@ -25,19 +25,31 @@ func (r Rows) Members(ctx context.Context, v *Version, shard mailbox.Shard, shar
 		return nil, err
 	}
 	d := &directory{group: v.Group, generation: v.Generation, shard: shard}
-	if err := d.extend(ctx, r.Store, shardCount, v.SlotHighWater, bm.likely()); err != nil {
-		return nil, err
-	}
-	if bm.Len() > len(d.rows) {
-		return nil, unavailable(d.name(), errMissingSlot)
-	}
-	members := make([]Member, 0, bm.Len())
-	for _, slot := range bm.Slots() {
-		row, err := d.find(slot)
-		if err != nil {
-			return nil, unavailable(d.name(), err)
+	members := make([]Member, 0, bm.likely())
+	var bad error
+	// Of the slots that a group has given out, most are nobody's any more.
+	err = r.Store.Directory(ctx, v.Group, v.Generation, shard, 0, func(row mailbox.DirectoryRow) bool {
+		if row.Slot >= v.SlotHighWater {
+			return false
 		}
-		members = append(members, row.Member)
+		if !bm.Has(row.Slot) {
+			return true
+		}
+		if len(members) > 0 && row.Slot <= members[len(members)-1].Slot {
+			bad = corrupt(d.name(), "slot %d is out of order", row.Slot)
+		} else {
+			_, bad = d.check(row, shardCount)
+		}
+		members = append(members, Member{row.Slot, row.User, row.JoinSeq})
+		return bad == nil
+	})
+	switch {
+	case bad != nil:
+		return nil, bad
+	case err != nil:
+		return nil, readError(d.name(), err)
+	case len(members) != bm.Len():
+		return nil, unavailable(d.name(), errMissingSlot)
 	}
 	return members, nil
 }

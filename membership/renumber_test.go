@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -139,6 +140,58 @@ func TestARenumberingThatDoesNotFitIsCorrupt(t *testing.T) {
 	id.Generation = 1
 	_, err = ApplyRenumbering(id, 2, nil, 2)
 	require.ErrorIs(t, err, mailbox.ErrCorrupt, "the first generation is nobody's renumbering")
+}
+
+// Rows that are not there yet, or are not what they should be, make no smaller
+// group.
+func TestMembersAreAllOrAnError(t *testing.T) {
+	w := openWorld(t, 2)
+	w.change(false, users("user", 40)...)
+	v := w.current()
+	shard := v.Shards[0].Shard
+	all, err := w.rows.Members(w.ctx, v, shard, w.shards)
+	require.NoError(t, err)
+	require.Len(t, all, int(v.Shards[0].Members))
+	var stranger string
+	for _, u := range users("stranger", 20) {
+		if mailbox.Place(mailbox.User{Tenant: w.group.Tenant, ID: u}, w.shards).Shard != shard {
+			stranger = u
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*mailbox.DirectoryRow) bool // false: it is left out
+		want   error
+	}{
+		"a row is missing":     {func(*mailbox.DirectoryRow) bool { return false }, ErrMembershipSnapshotUnavailable},
+		"another shard's user": {func(r *mailbox.DirectoryRow) bool { r.User = stranger; return true }, mailbox.ErrCorrupt},
+		"no user":              {func(r *mailbox.DirectoryRow) bool { r.User = ""; return true }, mailbox.ErrCorrupt},
+		"no join seq":          {func(r *mailbox.DirectoryRow) bool { r.JoinSeq = 0; return true }, mailbox.ErrCorrupt},
+		"out of order":         {func(r *mailbox.DirectoryRow) bool { r.Slot = all[1].Slot; return true }, mailbox.ErrCorrupt},
+	} {
+		rows := Rows{changedRow{w.store, all[2].Slot, c.change}, w.rows.Blobs}
+		_, err := rows.Members(w.ctx, v, shard, w.shards)
+		require.ErrorIs(t, err, c.want, name)
+	}
+	failure := mailbox.ErrStoreUnavailable
+	w.store.fail.Store(&failure)
+	_, err = w.rows.Members(w.ctx, v, shard, w.shards)
+	require.ErrorIs(t, err, ErrMembershipSnapshotUnavailable)
+}
+
+// changedRow changes one row of the directory.
+type changedRow struct {
+	mailbox.MembershipStore
+	slot   uint32
+	change func(*mailbox.DirectoryRow) bool
+}
+
+func (c changedRow) Directory(ctx context.Context, g mailbox.Group, generation uint64, shard mailbox.Shard, from uint32, f func(mailbox.DirectoryRow) bool) error {
+	return c.MembershipStore.Directory(ctx, g, generation, shard, from, func(r mailbox.DirectoryRow) bool {
+		if r.Slot == c.slot && !c.change(&r) {
+			return true
+		}
+		return f(r)
+	})
 }
 
 func TestAGroupWithoutMembersCanBeRenumbered(t *testing.T) {

@@ -27,7 +27,7 @@ func (c counted) count(began time.Time, duplicate bool, err error) {
 	case errors.Is(err, quota.ErrExceeded):
 		c.metrics.Commits.Inc("refused")
 		c.metrics.QuotaDecisions.Inc("refused") // here: a request may ask its bucket twice
-	case errors.Is(err, conversation.ErrInvalidRequest), errors.Is(err, conversation.ErrTooLarge):
+	case errors.Is(err, conversation.ErrInvalidRequest), errors.Is(err, conversation.ErrTooLarge), errors.Is(err, conversation.ErrGroupRenumbering):
 		c.metrics.Commits.Inc("refused")
 	default:
 		c.metrics.Commits.Inc("failed")
