@@ -23,6 +23,12 @@
 // compare-and-set proves. Turns within the process ([Service]) only avoid
 // contention; correctness does not rest on them.
 //
+// A renumbering (renumber.go) is the one thing that takes longer than a request
+// may keep others waiting: it closes the group in the head first, durably and
+// until a deadline, and writers are told to come again. The closing decides
+// nothing; the compare-and-set that follows does, and proves that the head did not
+// move.
+//
 // # A store that may lose its tail
 //
 // Such a store (one with an Incarnation: Redis) can come back without its last

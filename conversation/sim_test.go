@@ -328,7 +328,7 @@ func (s *simulation) finish() {
 	if s.lossy != nil {
 		s.d.store = s.lossy.server.connect()
 	}
-	records := 0
+	records, renumberings := 0, uint64(0)
 	for _, id := range []string{"c", "g0", "g1"} {
 		c := mailbox.Conversation{Tenant: "acme", ID: id}
 		k := newChecker(t, s.d)
@@ -340,6 +340,7 @@ func (s *simulation) finish() {
 		require.NoError(t, p.serve.load(t.Context(), st))
 		require.Equal(t, k.last, st.head.seq, "the head and the outbox end at the same seq")
 		require.Nil(t, st.head.pending)
+		renumberings += uint64(len(st.head.starts))
 		p.serve.states.release(st)
 		for key, row := range s.ledger {
 			if key.conversation != c {
@@ -360,5 +361,5 @@ func (s *simulation) finish() {
 		}
 	}
 	require.Greater(t, records, 30, "the simulation did something")
-	t.Logf("%d records, %d answers, %d failures of the store", records, len(s.ledger), s.failures)
+	t.Logf("%d records, %d renumberings, %d answers, %d failures of the store", records, renumberings, len(s.ledger), s.failures)
 }

@@ -57,7 +57,8 @@ func DescribeRenumbering(ctx context.Context, c client.Client, g mailbox.Group, 
 	s := RenumberStatus{WorkflowID: workflows.RenumberID(g)}
 	d, err := c.DescribeWorkflow(ctx, s.WorkflowID, run)
 	var missing *serviceerror.NotFound
-	if errors.As(err, &missing) {
+	var bad *serviceerror.InvalidArgument
+	if errors.As(err, &missing) || errors.As(err, &bad) { // a run's id that is none
 		return s, nil
 	}
 	if err != nil {
