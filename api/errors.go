@@ -57,6 +57,10 @@ type class struct {
 // classes maps errors to what callers are told: the first match counts. It is
 // the only place where that is decided.
 var classes = []class{
+	// Before what is wrong with the record itself, which it wraps: the request is
+	// not what is wrong.
+	{target: quarantine.ErrUnknown, code: connect.CodeNotFound, reason: reason.QuarantineUnknown},
+	{target: quarantine.ErrNotRetryable, code: connect.CodeFailedPrecondition, reason: reason.NotRetryable},
 	{target: errInvalid, code: connect.CodeInvalidArgument, reason: reason.InvalidArgument},
 	{target: conversation.ErrInvalidRequest, code: connect.CodeInvalidArgument, reason: reason.InvalidArgument},
 	{target: conversation.ErrTooLarge, code: connect.CodeInvalidArgument, reason: reason.TooLarge},
@@ -69,8 +73,6 @@ var classes = []class{
 	{target: membership.ErrSlotsExhausted, code: connect.CodeFailedPrecondition, reason: reason.GroupFull},
 	{target: mailbox.ErrInvalidID, code: connect.CodeInvalidArgument, reason: reason.InvalidArgument},
 	{target: mailbox.ErrGroupTooLarge, code: connect.CodeInvalidArgument, reason: reason.TooLarge},
-	{target: quarantine.ErrUnknown, code: connect.CodeNotFound, reason: reason.QuarantineUnknown},
-	{target: quarantine.ErrNotRetryable, code: connect.CodeFailedPrecondition, reason: reason.NotRetryable},
 	{target: retention.ErrRefused, code: connect.CodeFailedPrecondition, reason: reason.RetentionRefused},
 	{target: ErrCursorInvalid, code: connect.CodeInvalidArgument, reason: reason.CursorInvalid},
 	{target: mailbox.ErrCursorExpired, code: connect.CodeFailedPrecondition, reason: reason.CursorExpired},

@@ -153,6 +153,11 @@ func (g *GroupAudience) check() error {
 	if (g.ManifestDigest == mailbox.Digest{}) {
 		return NewError(Invalid, nil, "no manifest_digest")
 	}
+	// Proof without a look at the store, now and at every replay: nobody ever makes
+	// such a version, so waiting for it would block the partition for ever.
+	if g.Generation == 0 || g.Version == 0 {
+		return NewError(UnknownAudience, nil, "generation %d, membership_version %d: both begin at 1", g.Generation, g.Version)
+	}
 	if g.MemberCount > g.SlotHighWater {
 		return NewError(Invalid, nil, "member_count %d is above slot_high_water %d", g.MemberCount, g.SlotHighWater)
 	}

@@ -46,8 +46,8 @@ func genDispatch(t *rapid.T) *Dispatch {
 		d.Kind = logv1.ConversationKind_CONVERSATION_KIND_GROUP
 		high := rapid.Uint32().Draw(t, "high")
 		d.Group = &GroupAudience{
-			GroupID: genID.Draw(t, "group id"), Generation: rapid.Uint64().Draw(t, "generation"),
-			Version: rapid.Uint64().Draw(t, "version"), ManifestDigest: genDigest(t, "manifest"),
+			GroupID: genID.Draw(t, "group id"), Generation: rapid.Uint64Min(1).Draw(t, "generation"),
+			Version: rapid.Uint64Min(1).Draw(t, "version"), ManifestDigest: genDigest(t, "manifest"),
 			SlotHighWater: high, MemberCount: rapid.Uint32Range(0, high).Draw(t, "members"),
 		}
 	} else {

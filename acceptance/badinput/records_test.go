@@ -98,6 +98,14 @@ func badOutboxRecords(t *testing.T) []badRecord {
 			GroupId: "direct", Generation: 1, MembershipVersion: 1, ManifestDigest: bytes.Repeat([]byte{1}, 32), SlotHighWater: 1, MemberCount: 1, TargetShards: []uint32{7},
 		}}
 	})
+	for name, v := range map[string][2]uint64{"generation 0": {0, 1}, "version 0": {1, 0}} {
+		add(name, records.UnknownAudience, "both begin at 1", func(r *logv1.OutboxRecord) {
+			r.ConversationKind = group
+			r.Audience = &logv1.OutboxRecord_Group{Group: &logv1.GroupAudience{
+				GroupId: "direct", Generation: v[0], MembershipVersion: v[1], ManifestDigest: bytes.Repeat([]byte{1}, 32), SlotHighWater: 1, MemberCount: 1, TargetShards: []uint32{0},
+			}}
+		})
+	}
 	return append(all,
 		badRecord{"text", []byte("not protobuf at all"), records.Undecodable, "not an outbox record"},
 		badRecord{"JSON", []byte(`{"tenantId": "t"}`), records.Undecodable, "not an outbox record"},
@@ -146,6 +154,7 @@ func TestBadOutboxRecordsAreQuarantined(t *testing.T) {
 	good = append(good, "last")
 	produce(t, cl, topic, partition, raw(t, outboxRecord(uint64(len(good)), "last")))
 	require.Equal(t, good, messages(entries(t, n.Client, "t", "ann", len(good))))
+	requireListed(t, n, topic, partition, want)
 	requireQuarantined(t, n.quarantined(len(bad)), topic, partition, want)
 	require.InDelta(t, len(bad), series(t, n.URL(), "laneway_fanout_quarantined_total"), 0)
 	require.InDelta(t, len(bad), series(t, n.URL(), "laneway_fanout_quarantined_total", fmt.Sprintf("partition=%q", fmt.Sprint(partition))), 0)
@@ -216,6 +225,12 @@ func TestBadDispatchRecordsAreQuarantined(t *testing.T) {
 	add("513 named users", records.TooLarge, "at most 512", func(d *records.Dispatch) { d.Events[0].Users = users(513) })
 	add("another shard's", records.WrongShard, fmt.Sprintf("lies on partition %d", shard), func(d *records.Dispatch) { d.Shard = 1 - shard })
 	add("an hour and more ahead", records.ClockAhead, "check the writer's clock", func(d *records.Dispatch) { d.CommittedAt += 61 * 60_000 })
+	for name, v := range map[string][2]uint64{"generation 0": {0, 1}, "version 0": {1, 0}} {
+		add(name, records.UnknownAudience, "both begin at 1", func(d *records.Dispatch) {
+			d.Kind, d.Users = group, nil
+			d.Group = &records.GroupAudience{GroupID: "direct", Generation: v[0], Version: v[1], ManifestDigest: mailbox.Digest{1}, SlotHighWater: 1, MemberCount: 1}
+		})
+	}
 	future := dispatch(shard, 1000, "bad", user).Encode()
 	future[1] = 2 // the version
 	conflict := dispatch(shard, 1, "first", user)
@@ -246,6 +261,7 @@ func TestBadDispatchRecordsAreQuarantined(t *testing.T) {
 	produce(t, cl, topic, int32(shard), dispatch(shard, 2, "last", user).Encode())
 
 	require.Equal(t, []string{"first", "last"}, messages(entries(t, n.Client, "t", user, 2)))
+	requireListed(t, n, topic, int32(shard), want)
 	requireQuarantined(t, n.quarantined(len(want)), topic, int32(shard), want)
 	for r, count := range reasons {
 		require.InDelta(t, count, series(t, n.URL(), "laneway_quarantined_total", fmt.Sprintf("reason=%q", r)), 0, r)
