@@ -83,6 +83,17 @@ func TestRunsOfScriptsAreShort(t *testing.T) {
 			_, err := s.MarkChunks(ctx, own, chunks)
 			require.NoError(t, err)
 		}},
+		{"remove progress of 64 dispatches of 64 lanes", "remove_progress", func() {
+			b := newBatch(&offset, removePart, 64, 500)
+			require.NoError(t, s.Begin(ctx, own, b))
+			var all []mailbox.ProgressRemoval
+			for i := range b.Progress {
+				all = append(all, mailbox.ProgressRemoval{Dispatch: b.Progress[i].Dispatch, Seq: b.Progress[i].Seq, LastOffset: b.Progress[i].Seq.Offset()})
+			}
+			n, err := s.RemoveProgress(ctx, own, all)
+			require.NoError(t, err)
+			require.Equal(t, len(all), n)
+		}},
 		{"commit one lane's W", "commit_watermarks", func() { commitLanes(t, s, own, &marks, 1) }},
 		{"commit 64 lanes' W", "commit_watermarks", func() { commitLanes(t, s, own, &marks, mailbox.LaneCount) }},
 		{"load a shard", "load_shard", func() {
@@ -138,7 +149,7 @@ func commitLanes(t *testing.T, s *Store, own mailbox.Ownership, marks *mailbox.W
 func scriptByName(t *testing.T, name string) *script {
 	t.Helper()
 	for _, sc := range []*script{
-		scriptBegin, scriptMarkChunks, scriptCommitWatermarks, scriptLoadShard, scriptFence, scriptRenewLease, scriptSetHead, scriptPutSlots,
+		scriptBegin, scriptMarkChunks, scriptCommitWatermarks, scriptLoadShard, scriptFence, scriptRenewLease, scriptSetHead, scriptPutSlots, scriptRemoveProgress,
 	} {
 		if sc.name == name {
 			return sc
