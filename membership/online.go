@@ -58,10 +58,10 @@ func (a *Audience) Present(t *presence.Table, lane mailbox.Lane) []Member {
 	defer o.mu.Unlock()
 	chosen := o.intersect(t, a)
 	n := int(chosen.GetCardinality())
-	switch {
-	case n == 0:
+	switch n {
+	case 0:
 		return nil
-	case n == a.Members:
+	case a.Members:
 		return members
 	}
 	out := make([]Member, 0, min(n, len(members)))

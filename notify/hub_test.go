@@ -23,7 +23,7 @@ var at = time.UnixMilli(1_700_000_000_000)
 
 func user(id string) mailbox.User { return mailbox.User{Tenant: tenant, ID: id} }
 
-func newHub(t require.TestingT, shards int) (*Hub, *presence.Table) {
+func newHub(shards int) (*Hub, *presence.Table) {
 	table := presence.NewTable(presence.Limits{TTL: time.Hour})
 	return NewHub(Config{
 		Shards: shards, Table: table, Feeds: 2,
@@ -74,7 +74,7 @@ func drain(t *testing.T, f *Feed) (all bool, users []string) {
 }
 
 func TestOnlyThoseWhoMayHaveNewsAreTold(t *testing.T) {
-	h, table := newHub(t, 1)
+	h, table := newHub(1)
 	ann, bob := user("ann"), user("bob")
 	lane := mailbox.Place(ann, 1).Lane
 	require.False(t, h.Wanted(0))
@@ -113,7 +113,7 @@ func TestOnlyThoseWhoMayHaveNewsAreTold(t *testing.T) {
 }
 
 func TestAFeedHearsOfThoseWhoAreOnline(t *testing.T) {
-	h, table := newHub(t, 2)
+	h, table := newHub(2)
 	feed, err := h.Feed(tenant)
 	require.NoError(t, err)
 	other, err := h.Feed("other")
@@ -166,7 +166,7 @@ func TestAFeedHearsOfThoseWhoAreOnline(t *testing.T) {
 
 // A gateway that does not read loses names, is told so, and costs no more memory.
 func TestASlowFeedIsTold(t *testing.T) {
-	h, table := newHub(t, 1)
+	h, table := newHub(1)
 	feed, err := h.Feed(tenant)
 	require.NoError(t, err)
 	defer feed.Close()
@@ -195,7 +195,7 @@ func TestASlowFeedIsTold(t *testing.T) {
 // bitmap says, and of a feed's users every one who is online.
 func TestAnOpenWatchIsAlwaysTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h, table := newHub(t, 1)
+		h, table := newHub(1)
 		c := newGroup(t, 30)
 		open := map[string]map[int]<-chan struct{}{}
 		stops := map[int]func(){}

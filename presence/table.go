@@ -39,8 +39,9 @@ type Limits struct {
 }
 
 const (
-	// DefaultTTL and DefaultDevices are what Limits' zero values mean.
-	DefaultTTL     = 5 * time.Minute
+	// DefaultTTL is what a zero Limits.TTL means.
+	DefaultTTL = 5 * time.Minute
+	// DefaultDevices is what a zero Limits.Devices means.
 	DefaultDevices = 1_000_000
 
 	defaultDevicesPerUser = 32
