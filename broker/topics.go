@@ -33,8 +33,11 @@ func NewTopics(prefix string) Topics {
 // TopicsConfig says how the topics of a deployment must be. The zero value of a
 // field means its default.
 type TopicsConfig struct {
-	Prefix           string
-	OutboxPartitions int // immutable; default 64
+	Prefix string
+	// OutboxTopic is the outbox's topic where it is not the first one (package
+	// outbox).
+	OutboxTopic      string
+	OutboxPartitions int // of that topic, immutable; default 64
 	Shards           int // partitions of the dispatch topic; immutable; required
 	// Replication of topics that are created; default the broker's own. Above 1,
 	// two in-sync replicas are required for every write and an out-of-sync one
@@ -56,7 +59,13 @@ const (
 )
 
 // Topics returns the names.
-func (c TopicsConfig) Topics() Topics { return NewTopics(c.Prefix) }
+func (c TopicsConfig) Topics() Topics {
+	t := NewTopics(c.Prefix)
+	if c.OutboxTopic != "" {
+		t.Outbox = c.OutboxTopic
+	}
+	return t
+}
 
 func (c TopicsConfig) withDefaults() TopicsConfig {
 	if c.OutboxPartitions == 0 {

@@ -28,7 +28,7 @@ func (s *Service) keepAnswer(ctx context.Context, c mailbox.Conversation, k mess
 		return fmt.Errorf("encode an answer: %w", err)
 	}
 	// Where it is need not be known.
-	if _, err := s.cfg.Outbox.Append(ctx, s.partition(c), records.OutboxAnswer, b); err != nil && !again(err) {
+	if _, err := s.cfg.Outbox.Append(ctx, int32(s.earlierPartitions())+s.partition(c), records.OutboxAnswer, b); err != nil && !again(err) {
 		return fmt.Errorf("%w: %w", ErrNotPublished, err)
 	}
 	s.decided.Add(1)

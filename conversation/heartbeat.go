@@ -45,6 +45,7 @@ func (s *Service) Beat(ctx context.Context) (err error) {
 		if err != nil {
 			return fmt.Errorf("read the commit state: %w", err)
 		}
+		s.widen(&st)
 		if !recovered(&st, s.incarnation) || len(st.Positions) != len(ends) {
 			err := fmt.Errorf("%w: the commit state is not the one that commits were opened with: the store was emptied or restored under a running node", mailbox.ErrCorrupt)
 			s.shut(err)

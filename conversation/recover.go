@@ -34,7 +34,7 @@ func (s *Service) Recover(ctx context.Context) (err error) {
 		return nil
 	}
 	defer func() { s.notice(err) }()
-	r := &recovery{s: s, partitions: s.cfg.OutboxPartitions}
+	r := &recovery{s: s, partitions: s.earlierPartitions() + s.cfg.OutboxPartitions}
 	began := time.Now()
 	for attempt := range maxAttempts {
 		if err := pause(ctx, attempt); err != nil {
@@ -111,6 +111,7 @@ func (r *recovery) load(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read the commit state: %w", err)
 	}
+	r.s.widen(&st)
 	for _, n := range []int{len(st.Positions), len(st.Markers)} {
 		if n != 0 && n != r.partitions {
 			return false, fmt.Errorf("%w: the commit state is of %d outbox partitions, there are %d", mailbox.ErrCorrupt, n, r.partitions)

@@ -31,6 +31,10 @@ type Config struct {
 	// ShardCount and OutboxPartitions are the deployment's immutable numbers.
 	ShardCount       int
 	OutboxPartitions int
+	// EarlierPartitions are the partitions of topics that were the outbox before, in
+	// order: in Outbox and in the commit state they come before the present ones, and
+	// a conversation's records there are older (design 5.2).
+	EarlierPartitions []int
 	// State and Outbox make good what a store may lose; both are nil for one that
 	// loses nothing.
 	State  CommitStore

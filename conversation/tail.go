@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -59,9 +60,22 @@ func (t *tail) largest() (n uint64) {
 // scan reads every partition up to an offset and raises the store to what it
 // finds. Reading a record again changes nothing.
 func (t *tail) scan(ctx context.Context, end []int64) error {
+	from := 0
+	for _, partitions := range append(slices.Clone(t.s.cfg.EarlierPartitions), t.s.cfg.OutboxPartitions) {
+		if err := t.scanSome(ctx, from, from+partitions, end); err != nil {
+			return err
+		}
+		from += partitions
+	}
+	return nil
+}
+
+// scanSome reads the partitions of one topic. What a later topic holds of a
+// conversation comes after all of it.
+func (t *tail) scanSome(ctx context.Context, from, to int, end []int64) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(scanParallel)
-	for p := range t.next {
+	for p := from; p < to; p++ {
 		g.Go(func() error {
 			err := t.s.cfg.Outbox.Read(ctx, int32(p), t.next[p], end[p], func(batch []records.Logged) error {
 				return t.take(ctx, p, batch)

@@ -177,7 +177,7 @@ func (p *partition) fence(ctx context.Context, items []item) error {
 		}
 	}
 	if missing := p.fences.Missing(asked); len(missing) > 0 {
-		rows, err := p.c.cfg.Fences.LoadOutboxFences(ctx, p.number, missing)
+		rows, err := p.loadFences(ctx, missing)
 		if err != nil {
 			return fmt.Errorf("load fences: %w", err)
 		}
@@ -204,7 +204,7 @@ func (p *partition) fence(ctx context.Context, items []item) error {
 	}
 	dirty := p.fences.Dirty(horizon)
 	if len(dirty) > 0 {
-		if err := p.c.cfg.Fences.PutOutboxFences(ctx, p.number, dirty); err != nil {
+		if err := p.c.cfg.Fences.PutOutboxFences(ctx, fencePartition(p.c.cfg.Generation, p.number), dirty); err != nil {
 			return fmt.Errorf("put fences: %w", err)
 		}
 	}

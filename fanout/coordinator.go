@@ -49,6 +49,17 @@ type Config struct {
 	// and nobody else may.
 	Claims     *claims.Keeper
 	Partitions []int32
+	// Generation is the place of the outbox's topic among those that the deployment
+	// had, 0 for the first, and Earlier are the numbers of partitions of those before
+	// it, by generation: their fences hold on (design 5.2).
+	Generation int
+	Earlier    []int
+	// Gate, when set, says why no partition may be worked yet; once it returns nil
+	// it is not asked again.
+	Gate func(ctx context.Context) error
+	// Drains: this coordinator works an earlier topic to its end, beside that of the
+	// present one. Its partitions are labelled earlier-0 and so on.
+	Drains     bool
 	Fences     FenceStore
 	Snapshots  Snapshots
 	Quarantine Quarantine
@@ -86,6 +97,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Shards < 1 || c.OutboxPartitions < 1 {
 		return fmt.Errorf("fanout: %d shards and %d outbox partitions; both must be at least 1", c.Shards, c.OutboxPartitions)
+	}
+	if c.Generation < 0 || c.Generation != len(c.Earlier) || c.OutboxPartitions >= generationRoom/2 {
+		return fmt.Errorf("fanout: generation %d behind %d earlier topics, with %d partitions", c.Generation, len(c.Earlier), c.OutboxPartitions)
 	}
 	if c.Claims != nil && len(c.Partitions) > 0 {
 		return errors.New("fanout: Partitions are what Claims say")
@@ -128,6 +142,7 @@ type Coordinator struct {
 	verify  chan struct{}           // a partition was added to unready
 	assign  sync.Mutex              // held while the client's assignment changes with partitions
 	polls   polls
+	opened  bool // the gate is; of the goroutine that verifies
 
 	mu         sync.Mutex
 	partitions map[int32]*partition // those whose position is verified
@@ -143,6 +158,9 @@ func NewCoordinator(cfg Config) (*Coordinator, error) {
 	m, err := newMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Drains {
+		m.prefix = "earlier-"
 	}
 	if cfg.Log == nil {
 		// Short waits: a partition that resumes joins its broker's next fetch.
@@ -219,12 +237,12 @@ func (c *Coordinator) Ready() error {
 	var errs []error
 	for _, p := range c.works() {
 		if err := c.stopped[p]; err != nil {
-			errs = append(errs, fmt.Errorf("outbox partition %d is stopped: %w", p, err))
+			errs = append(errs, fmt.Errorf("outbox partition %s is stopped: %w", c.name(p), err))
 		} else if err := c.unready[p]; err != nil {
-			errs = append(errs, fmt.Errorf("outbox partition %d is not verified: %w", p, err))
+			errs = append(errs, fmt.Errorf("outbox partition %s is not verified: %w", c.name(p), err))
 		} else if on := c.partitions[p]; on != nil {
 			if err := on.waits.Load(); err != nil {
-				errs = append(errs, fmt.Errorf("outbox partition %d waits: %w", p, *err))
+				errs = append(errs, fmt.Errorf("outbox partition %s waits: %w", c.name(p), *err))
 			}
 		}
 	}
@@ -248,6 +266,14 @@ func (c *Coordinator) works() []int32 {
 		all[p] = struct{}{}
 	}
 	return slices.Sorted(maps.Keys(all))
+}
+
+// name names a partition to people.
+func (c *Coordinator) name(p int32) string {
+	if c.cfg.Drains {
+		return fmt.Sprintf("%d of %s", p, c.cfg.Topics.Outbox)
+	}
+	return fmt.Sprint(p)
 }
 
 // Positions returns for each partition that is being worked on the offset of its

@@ -32,7 +32,11 @@ type marks struct {
 }
 
 func (c *Coordinator) marksPartition(number int32) int32 {
-	return int32(c.cfg.OutboxPartitions) + number
+	return marksPartition(c.cfg.Generation, c.cfg.OutboxPartitions, number)
+}
+
+func marksPartition(generation, partitions int, number int32) int32 {
+	return fencePartition(generation, int32(partitions)+number)
 }
 
 func newMarks(epochs records.CommitEpochs) marks {

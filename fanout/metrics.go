@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -21,6 +22,7 @@ type metrics struct {
 	held        *prometheus.GaugeVec
 	unheld      prometheus.Gauge
 	batch       prometheus.Histogram
+	prefix      string // of the partition's label
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -53,12 +55,34 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.records, m.dispatches, m.stale, m.commits, m.quarantined, m.retries, m.lag, m.stopped, m.waiting, m.held, m.unheld, m.batch} {
-		if err := reg.Register(c); err != nil {
-			return nil, fmt.Errorf("fanout metrics: %w", err)
+	for _, v := range []**prometheus.CounterVec{&m.records, &m.dispatches, &m.stale, &m.commits, &m.quarantined, &m.retries} {
+		if err := register(reg, v); err != nil {
+			return nil, err
 		}
 	}
-	return m, nil
+	for _, v := range []**prometheus.GaugeVec{&m.lag, &m.stopped, &m.waiting, &m.held} {
+		if err := register(reg, v); err != nil {
+			return nil, err
+		}
+	}
+	return m, errors.Join(register(reg, &m.unheld), register(reg, &m.batch))
+}
+
+// register registers a collector, or takes the one that another coordinator of
+// this process registered: their series differ by the partition.
+func register[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
+	err := reg.Register(*c)
+	var there prometheus.AlreadyRegisteredError
+	if errors.As(err, &there) {
+		if same, ok := there.ExistingCollector.(C); ok {
+			*c = same
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("fanout metrics: %w", err)
+	}
+	return nil
 }
 
 // partitionMetrics are one partition's series, looked up once.
@@ -68,7 +92,7 @@ type partitionMetrics struct {
 }
 
 func (m *metrics) of(partition int32) partitionMetrics {
-	l := strconv.Itoa(int(partition))
+	l := m.prefix + strconv.Itoa(int(partition))
 	return partitionMetrics{
 		m.records.WithLabelValues(l), m.dispatches.WithLabelValues(l), m.stale.WithLabelValues(l), m.commits.WithLabelValues(l),
 		m.quarantined.WithLabelValues(l), m.retries.WithLabelValues(l),

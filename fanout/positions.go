@@ -26,7 +26,11 @@ func (c *Coordinator) verifyAll(ctx context.Context, workers *sync.WaitGroup) {
 		pending := slices.Sorted(maps.Keys(c.unready))
 		c.mu.Unlock()
 		if len(pending) > 0 {
-			c.verifySome(ctx, pending, workers)
+			if gated := c.gate(ctx, pending); gated {
+				retry.tries = 0 // it is no failure
+			} else {
+				c.verifySome(ctx, pending, workers)
+			}
 		}
 		c.mu.Lock()
 		left := len(c.unready)
@@ -45,6 +49,25 @@ func (c *Coordinator) verifyAll(ctx context.Context, workers *sync.WaitGroup) {
 			}
 		}
 	}
+}
+
+// gate asks the configured gate, and tells the pending partitions what it says.
+func (c *Coordinator) gate(ctx context.Context, pending []int32) bool {
+	if c.cfg.Gate == nil || c.opened {
+		return false
+	}
+	err := c.cfg.Gate(ctx)
+	if err == nil {
+		c.opened = true
+		return false
+	}
+	if c.restarted(err) {
+		return true
+	}
+	for _, number := range pending {
+		c.setUnready(number, err)
+	}
+	return true
 }
 
 func (c *Coordinator) verifySome(ctx context.Context, pending []int32, workers *sync.WaitGroup) {

@@ -92,8 +92,12 @@ func checkLog(ctx context.Context, c *config.Config, passed func(string), bad fu
 		return
 	}
 	defer cl.Close()
+	topic := ""
+	if use, err := OutboxUse(ctx, c); err == nil { // else the store's check has said it
+		topic = use.Topic
+	}
 	found := broker.Check(ctx, cl, broker.TopicsConfig{
-		Prefix: c.Log.TopicPrefix, OutboxPartitions: c.OutboxPartitions, Shards: c.Shards, Replication: c.Log.Replication, Retention: c.Log.Retention,
+		Prefix: c.Log.TopicPrefix, OutboxTopic: topic, OutboxPartitions: c.OutboxPartitions, Shards: c.Shards, Replication: c.Log.Replication, Retention: c.Log.Retention,
 	})
 	fatal := 0
 	for _, p := range found {
@@ -110,7 +114,7 @@ func checkLog(ctx context.Context, c *config.Config, passed func(string), bad fu
 		}
 	}
 	if c.Store.Kind() == config.Redis && fatal == 0 {
-		topics := broker.TopicsConfig{Prefix: c.Log.TopicPrefix}.Topics()
+		topics := broker.TopicsConfig{Prefix: c.Log.TopicPrefix, OutboxTopic: topic}.Topics()
 		switch err := broker.CheckRetention(ctx, cl, topics, config.TailRetention); {
 		case errors.Is(err, broker.ErrTopicMissing): // a node makes it with log.retention
 		case err != nil:

@@ -10,6 +10,7 @@ import (
 	"github.com/laneway/laneway/fanout"
 	"github.com/laneway/laneway/fanout/claims"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/outbox"
 	"github.com/laneway/laneway/stores/pebble"
 )
 
@@ -89,9 +90,44 @@ func checkRemote(ctx context.Context, c *config.Config, st mailbox.Store, passed
 	case err != nil:
 		bad("look at the server's log", "the store %s cannot be read: %v", c.Store.Shown(), err)
 	default:
-		checkDeployment(c, d, passed, bad)
+		checkLayout(ctx, c, st, d, passed, bad)
 		checkClaims(ctx, c, st, passed, bad)
 	}
+}
+
+// checkLayout compares the settings with the deployment, whose outbox may have been
+// migrated.
+func checkLayout(ctx context.Context, c *config.Config, st mailbox.Store, d mailbox.Deployment, passed func(string), bad func(fix, format string, args ...any)) {
+	use, err := useOutbox(ctx, st, c)
+	if err != nil {
+		bad("do what the message says", "%v", err)
+		return
+	}
+	if len(use.Earlier) == 0 {
+		checkDeployment(c, d, passed, bad)
+		return
+	}
+	of := *c
+	of.OutboxPartitions = use.First // as the row has it; the settings were compared above
+	checkDeployment(&of, d, func(string) {
+		old := use.Earlier[len(use.Earlier)-1]
+		passed(fmt.Sprintf("the store has %d shards, as the settings say, and its outbox was migrated to %d partitions; the topic %s is %s", d.ShardCount, use.Partitions, old.Name, old.State))
+	}, bad)
+}
+
+// OutboxUse returns which topics are the outbox for these settings, as a store that
+// other processes can use has it, or as if there was never a migration.
+func OutboxUse(ctx context.Context, c *config.Config) (outbox.Use, error) {
+	var none outbox.Layout
+	if !c.Shared() {
+		return none.Use(c.Log.TopicPrefix, c.OutboxPartitions)
+	}
+	st, err := OpenStore(ctx, c, StoreOptions{Still: true})
+	if err != nil {
+		return outbox.Use{}, withStoreFix(c, err)
+	}
+	defer func() { _ = st.Close() }()
+	return useOutbox(ctx, st, c)
 }
 
 // checkClaims looks at how the outbox partitions are divided, with this instance

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/outbox"
 	"github.com/laneway/laneway/records"
 )
 
@@ -25,18 +25,18 @@ func (n *Node) startCommits(ctx, run context.Context) (err error) {
 		return err
 	}
 	n.onStop(func() { _ = n.bucket.Close() })
-	outbox, err := broker.NewOutboxLog(n.clientConfig("outbox-log"), n.topics.Outbox, n.cfg.OutboxPartitions)
+	log, err := outbox.NewLog(n.clientConfig("outbox-log"), n.store, n.outbox)
 	if err != nil {
 		return err
 	}
-	n.onStop(outbox.Close)
+	n.onStop(log.Close)
 	quotas, err := n.openQuota()
 	if err != nil {
 		return err
 	}
 	n.commits, err = conversation.New(conversation.Config{
-		Heads: n.store, Members: n.store, Blobs: n.bucket, Publisher: n.publisher, State: n.store, Outbox: outbox, Quota: quotas, RenumberingDue: n.metrics.RenumberingsDue.Inc,
-		ShardCount: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, Logger: n.log.With("part", "commit"),
+		Heads: n.store, Members: n.store, Blobs: n.bucket, Publisher: n.publisher, State: n.store, Outbox: log, Quota: quotas, RenumberingDue: n.metrics.RenumberingsDue.Inc,
+		ShardCount: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, EarlierPartitions: n.outbox.EarlierPartitions(), Logger: n.log.With("part", "commit"),
 	})
 	if err != nil {
 		return err

@@ -59,15 +59,24 @@ func (n *Node) StartFanout() (err error) {
 	snapshots.Generations = func(ctx context.Context, g mailbox.Group) ([]uint64, error) {
 		return conversation.GenerationStarts(ctx, n.store, g)
 	}
-	n.coord, err = fanout.NewCoordinator(fanout.Config{
+	cfg := fanout.Config{
 		Broker: n.clientConfig("fanout"), Topics: n.topics, Shards: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, Claims: n.claims,
+		Generation: n.outbox.Generation, Earlier: n.outbox.EarlierPartitions(),
 		Fences: n.store, Snapshots: snapshots, Quarantine: countedQuarantine{n.quarantine, n.metrics}, Registerer: n.metrics.Registry, Logger: n.log.With("part", "fanout"),
-	})
+	}
+	worker := claims.Workers{}
+	drained, err := n.startDraining(&cfg)
 	if err != nil {
 		return err
 	}
+	if drained != nil {
+		worker = append(worker, drained)
+	}
+	if n.coord, err = fanout.NewCoordinator(cfg); err != nil {
+		return err
+	}
 	if n.claims != nil {
-		n.claims.Attach(n.coord)
+		n.claims.Attach(append(worker, n.coord))
 	}
 	n.showFanout() // before the node can be asked
 	n.spawn(func() {
@@ -98,6 +107,11 @@ func (n *Node) StartFanout() (err error) {
 // showFanout tells readiness of every outbox partition that is not worked.
 func (n *Node) showFanout() {
 	err := n.coord.Ready()
+	if n.draining != nil {
+		if d := n.draining.coord.Load(); d != nil {
+			err = errors.Join(d.Ready(), err)
+		}
+	}
 	if n.claims != nil {
 		err = errors.Join(n.claims.Ready(), err)
 	}

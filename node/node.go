@@ -24,6 +24,7 @@ import (
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/metrics"
 	"github.com/laneway/laneway/notify"
+	"github.com/laneway/laneway/outbox"
 	"github.com/laneway/laneway/quarantine"
 	"github.com/laneway/laneway/workers"
 )
@@ -71,8 +72,10 @@ type Node struct {
 	bucket     *blobs.Bucket
 	commits    *conversation.Service
 	coord      *fanout.Coordinator
+	draining   *draining
 	claims     *claims.Keeper // nil: nobody else can work outbox partitions
 	topics     broker.Topics
+	outbox     outbox.Use
 	engine     lateEngine
 	ready      readiness
 	presence   nodePresence

@@ -51,7 +51,7 @@ func (n *quarantined) Retryable(r quarantine.Record) error {
 	now := time.Now().UnixMilli()
 	var err error
 	switch r.Topic {
-	case n.topics.Outbox:
+	case n.topics.Outbox, n.earlierOutbox(r.Topic):
 		_, err = records.DecodeOutbox(r.Value, n.cfg.Shards, now)
 	case n.topics.Dispatch:
 		_, err = records.DecodeDispatch(r.Value, mailbox.Shard(r.Partition), now)
@@ -62,6 +62,16 @@ func (n *quarantined) Retryable(r quarantine.Record) error {
 		return fmt.Errorf("%w: it would be put into quarantine again: %w", quarantine.ErrNotRetryable, err)
 	}
 	return nil
+}
+
+// earlierOutbox returns the topic's name if it was the outbox before.
+func (n *quarantined) earlierOutbox(topic string) string {
+	for _, t := range n.outbox.Earlier {
+		if t.Name == topic {
+			return topic
+		}
+	}
+	return ""
 }
 
 // Retry implements api.Quarantine.
@@ -81,7 +91,15 @@ func (n *quarantined) Retry(ctx context.Context, offset int64) (quarantine.Recor
 	if err := n.retained(ctx, &e.Record); err != nil {
 		return quarantine.Record{}, 0, err
 	}
-	at, err := n.quarantine.Retry(ctx, e.Record)
+	again := e.Record
+	if again.Topic == n.earlierOutbox(again.Topic) { // it takes no records any more
+		o, err := records.DecodeOutbox(again.Value, n.cfg.Shards, time.Now().UnixMilli())
+		if err != nil {
+			return quarantine.Record{}, 0, err
+		}
+		again.Topic, again.Partition = n.topics.Outbox, mailbox.CommitBucket(mailbox.Conversation{Tenant: o.GetTenantId(), ID: o.GetConversationId()}, n.outbox.Partitions)
+	}
+	at, err := n.quarantine.Retry(ctx, again)
 	if err != nil {
 		return quarantine.Record{}, 0, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/outbox"
 	"github.com/laneway/laneway/quarantine"
 )
 
@@ -42,7 +43,7 @@ func (n *Node) openLog(ctx context.Context) error {
 		n.onStop(e.Close)
 	}
 	tc := broker.TopicsConfig{
-		Prefix: n.cfg.Log.TopicPrefix, OutboxPartitions: n.cfg.OutboxPartitions, Shards: n.cfg.Shards,
+		Prefix: n.cfg.Log.TopicPrefix, OutboxTopic: n.outbox.Topic, OutboxPartitions: n.outbox.Partitions, Shards: n.cfg.Shards,
 		Replication: n.cfg.Log.Replication, Retention: n.cfg.Log.Retention,
 	}
 	n.topics = tc.Topics()
@@ -70,6 +71,11 @@ func (n *Node) openLog(ctx context.Context) error {
 	}
 	if err := n.checkChain(ctx); err != nil {
 		return err
+	}
+	if n.outbox.Switches && !n.opts.CoordinatorOnly {
+		if err := outbox.Switch(ctx, n.store); err != nil {
+			return err
+		}
 	}
 	if n.publisher, err = broker.NewOutboxPublisher(n.clientConfig("outbox"), n.topics.Outbox, n.cfg.OutboxPartitions); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/config"
 	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/outbox"
 	"github.com/laneway/laneway/stores/pebble"
 	"github.com/laneway/laneway/stores/redis"
 	"github.com/laneway/laneway/stores/scylla"
@@ -42,7 +43,10 @@ func (n *Node) openStore(ctx context.Context) error {
 	if n.opts.WrapStore != nil {
 		n.store = n.opts.WrapStore(st)
 	}
-	if err := n.store.EnsureDeployment(ctx, deployment(n.cfg)); err != nil {
+	if n.outbox, err = useOutbox(ctx, n.store, n.cfg); err != nil {
+		return withStoreFix(n.cfg, err)
+	}
+	if err := n.store.EnsureDeployment(ctx, deployment(n.cfg, n.outbox.First)); err != nil {
 		return withStoreFix(n.cfg, err)
 	}
 	if n.cfg.Store.Kind() != config.Pebble {
@@ -57,8 +61,19 @@ func (n *Node) openStore(ctx context.Context) error {
 	return nil
 }
 
-func deployment(c *config.Config) mailbox.Deployment {
-	return mailbox.Deployment{ShardCount: c.Shards, OutboxPartitions: c.OutboxPartitions, HashVersion: mailbox.HashVersion}
+// useOutbox returns which topics are the outbox for these settings.
+func useOutbox(ctx context.Context, st mailbox.RegistryStore, c *config.Config) (outbox.Use, error) {
+	l, _, err := outbox.Load(ctx, st)
+	if err != nil {
+		return outbox.Use{}, err
+	}
+	return l.Use(c.Log.TopicPrefix, c.OutboxPartitions)
+}
+
+// deployment is the store's immutable row: of the outbox it has the number of
+// partitions that the first topic had.
+func deployment(c *config.Config, firstPartitions int) mailbox.Deployment {
+	return mailbox.Deployment{ShardCount: c.Shards, OutboxPartitions: firstPartitions, HashVersion: mailbox.HashVersion}
 }
 
 // StoreOptions configure the opening of a store beyond the settings.

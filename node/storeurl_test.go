@@ -20,7 +20,7 @@ func storeError(t *testing.T, store string) (fix string, told error) {
 	require.NoError(t, err)
 	st, err := OpenStore(t.Context(), &l.Config, StoreOptions{Still: true})
 	if err == nil {
-		err = st.EnsureDeployment(t.Context(), deployment(&l.Config))
+		err = st.EnsureDeployment(t.Context(), deployment(&l.Config, l.OutboxPartitions))
 		require.NoError(t, st.Close())
 	}
 	require.Error(t, err)

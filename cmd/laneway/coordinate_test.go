@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -149,25 +150,69 @@ func (l lazy) String() string { return l() }
 
 // room is a serving node with conversations, and what their mailboxes must hold.
 type room struct {
-	t     *testing.T
-	n     *node.Node
-	cl    *client.Client
-	sent  []int // by conversation
-	mu    sync.Mutex
-	parts int
+	t    *testing.T
+	mu   sync.Mutex
+	n    *node.Node // the one that serves now
+	sent []int      // by conversation
+	cl   *client.Client
+	stop func() // ends the node
 }
 
 const roomConversations = 24
 
 func newRoom(t *testing.T, c *config.Config) *room {
 	t.Helper()
-	n, err := node.Start(t.Context(), node.Options{Config: c})
-	require.NoError(t, err)
-	t.Cleanup(n.Stop)
-	cl, err := client.New(n.URL())
-	require.NoError(t, err)
-	t.Cleanup(cl.Close)
-	return &room{t: t, n: n, cl: cl, sent: make([]int, roomConversations), parts: c.OutboxPartitions}
+	r := &room{t: t, sent: make([]int, roomConversations)}
+	r.serve(node.Options{Config: c})
+	return r
+}
+
+// serve runs a node, which may start over, until stop.
+func (r *room) serve(o node.Options) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, started := make(chan struct{}), make(chan struct{}, 100)
+	o.Logger = slog.New(slog.NewTextHandler(testLog{r.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var err error
+	go func() {
+		defer close(ended)
+		err = node.Run(ctx, node.RunOptions{Options: o, Started: func(n *node.Node, _ bool) {
+			r.mu.Lock()
+			r.n = n
+			r.mu.Unlock()
+			started <- struct{}{}
+		}})
+	}()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		<-ended
+	})
+	r.t.Cleanup(r.stop)
+	select {
+	case <-started:
+	case <-ended:
+		require.FailNow(r.t, "the node does not start", "%v", err)
+	case <-time.After(patience):
+		require.FailNow(r.t, "the node does not start")
+	}
+	cl, err := client.New(r.node().URL())
+	require.NoError(r.t, err)
+	r.t.Cleanup(cl.Close)
+	r.cl = cl
+}
+
+func (r *room) node() *node.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.n
+}
+
+// testLog shows a log with the test.
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(b []byte) (int, error) {
+	l.t.Logf("%s", b)
+	return len(b), nil
 }
 
 func conversationName(i int) string { return fmt.Sprintf("room-%d", i) }
@@ -193,7 +238,7 @@ func (r *room) sendOne(i int) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
 	for {
-		_, err := r.n.Commits().Commit(ctx, conversation.CommitRequest{
+		_, err := r.node().Commits().Commit(ctx, conversation.CommitRequest{
 			Conversation: mailbox.Conversation{Tenant: "acme", ID: conversationName(i)}, Kind: logv1.ConversationKind_CONVERSATION_KIND_SINGLE,
 			Sender: "ann", ClientMessageID: fmt.Sprint("m", n), Recipients: []string{fmt.Sprint("user-", i), "everybody"},
 		})
@@ -246,7 +291,7 @@ func (r *room) mailbox(user string, want int) {
 			}
 			return
 		}
-		require.NoError(r.t, ctx.Err(), "mailbox of %s has %d of %d entries: %v; readiness:\n%s", user, n, want, err, lazy(func() string { return get(r.t, r.n.URL()+"/readyz") }))
+		require.NoError(r.t, ctx.Err(), "mailbox of %s has %d of %d entries: %v; readiness:\n%s", user, n, want, err, lazy(func() string { return get(r.t, r.node().URL()+"/readyz") }))
 		time.Sleep(20 * time.Millisecond)
 	}
 }
@@ -256,17 +301,17 @@ func (r *room) mailbox(user string, want int) {
 func (r *room) repeated() (all, again int) {
 	r.t.Helper()
 	from := map[int32]kgo.Offset{}
-	cl, err := broker.NewClient(broker.ClientConfig{Brokers: r.n.Brokers(), ClientID: "count"})
+	cl, err := broker.NewClient(broker.ClientConfig{Brokers: r.node().Brokers(), ClientID: "count"})
 	require.NoError(r.t, err)
 	defer cl.Close()
 	left := int64(0)
-	for s := range int32(r.n.Shards()) {
-		start, end, err := broker.Bounds(r.t.Context(), cl, r.n.Topics().Dispatch, s)
+	for s := range int32(r.node().Shards()) {
+		start, end, err := broker.Bounds(r.t.Context(), cl, r.node().Topics().Dispatch, s)
 		require.NoError(r.t, err)
 		from[s] = kgo.NoResetOffset().At(start)
 		left += end - start
 	}
-	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{r.n.Topics().Dispatch: from})
+	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{r.node().Topics().Dispatch: from})
 	seen := map[string]bool{}
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
@@ -303,14 +348,14 @@ func TestAKilledCoordinatorsPartitionsGoOnOnAnother(t *testing.T) {
 	l, err := config.Load(config.Input{Environ: append(environ, "LANEWAY_FANOUT_PARTITIONS=none", "LANEWAY_NODE=node", "LANEWAY_DATA_DIR="+t.TempDir())})
 	require.NoError(t, err)
 	r := newRoom(t, &l.Config)
-	has(t, r.n.URL()+"/readyz", "outbox partitions 0-7 are held by no instance")
+	has(t, r.node().URL()+"/readyz", "outbox partitions 0-7 are held by no instance")
 	r.send(2) // they wait in the outbox
 
 	coordinator := func(name, set string, more ...string) *process {
 		return startProcess(t, append(environ, "LANEWAY_NODE="+name), append([]string{"coordinate", "--fanout-partitions", set}, more...)...)
 	}
 	first := coordinator("first", "0-3")
-	has(t, r.n.URL()+"/readyz", "outbox partitions 4-7 are held by no instance")
+	has(t, r.node().URL()+"/readyz", "outbox partitions 4-7 are held by no instance")
 	has(t, first.url+"/metrics", "laneway_fanout_partitions_unheld 4")
 	second := coordinator("second", "4-7", "--fanout-standby")
 	has(t, second.url+"/readyz", "ok")
@@ -376,5 +421,5 @@ func TestAKilledCoordinatorsPartitionsGoOnOnAnother(t *testing.T) {
 	t.Logf("%d dispatch records, %d of them repeat an earlier one", all, again)
 	second.signal(syscall.SIGTERM)
 	require.Zero(t, second.end())
-	has(t, r.n.URL()+"/readyz", "outbox partitions 0-7 are held by no instance")
+	has(t, r.node().URL()+"/readyz", "outbox partitions 0-7 are held by no instance")
 }

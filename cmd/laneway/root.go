@@ -51,7 +51,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.AddCommand(
 		newGroupCmd(a), newSendCmd(a), newPullCmd(a), newWatchCmd(a), newPresenceCmd(a),
 		newShardsCmd(a), newDispatchesCmd(a), newQuarantineCmd(a), newRetentionCmd(a),
-		newDevCmd(a), newServeCmd(a), newCoordinateCmd(a), newDemoCmd(a), newSetupCmd(a), newSchemaCmd(a), newVerifyCmd(a), newPlanCmd(a), newCheckCmd(a, checkNode), newConfigCmd(a), newVersionCmd(a),
+		newDevCmd(a), newServeCmd(a), newCoordinateCmd(a), newOutboxCmd(a), newDemoCmd(a), newSetupCmd(a), newSchemaCmd(a), newVerifyCmd(a), newPlanCmd(a), newCheckCmd(a, checkNode), newConfigCmd(a), newVersionCmd(a),
 	)
 	return root
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/laneway/laneway/broker"
 	"github.com/laneway/laneway/config"
 	"github.com/laneway/laneway/internal/localtemporal"
+	"github.com/laneway/laneway/mailbox"
+	"github.com/laneway/laneway/node"
 )
 
 func newSetupCmd(a *app) *cobra.Command {
@@ -73,8 +76,17 @@ func setupLog(ctx context.Context, c *config.Config) (string, error) {
 		return "", err
 	}
 	defer cl.Close()
+	topic := ""
+	if c.Shared() {
+		// Before the store has anything there was no migration either.
+		if use, err := node.OutboxUse(ctx, c); err == nil {
+			topic = use.Topic
+		} else if errors.Is(err, mailbox.ErrDeploymentMismatch) {
+			return "", err
+		}
+	}
 	tc := broker.TopicsConfig{
-		Prefix: c.Log.TopicPrefix, OutboxPartitions: c.OutboxPartitions, Shards: c.Shards, Replication: c.Log.Replication, Retention: c.Log.Retention,
+		Prefix: c.Log.TopicPrefix, OutboxTopic: topic, OutboxPartitions: c.OutboxPartitions, Shards: c.Shards, Replication: c.Log.Replication, Retention: c.Log.Retention,
 	}
 	if err := broker.Ping(ctx, cl); err != nil {
 		return "", fmt.Errorf("%w; start it, or correct log.brokers", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/laneway/laneway/config"
 	"github.com/laneway/laneway/mailbox"
 	"github.com/laneway/laneway/node"
+	"github.com/laneway/laneway/outbox"
 	"github.com/laneway/laneway/stores/move"
 )
 
@@ -147,7 +148,15 @@ func (a *app) verify(ctx context.Context, source, target *config.Config, o move.
 		return fmt.Errorf("--from %s: %w", source.Store.Shown(), err)
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	o.Deployment = mailbox.Deployment{ShardCount: source.Shards, OutboxPartitions: source.OutboxPartitions, HashVersion: mailbox.HashVersion}
+	layout, _, err := outbox.Load(ctx, from)
+	if err != nil {
+		return fmt.Errorf("--from %s: %w", source.Store.Shown(), err)
+	}
+	use, err := layout.Use(source.Log.TopicPrefix, source.OutboxPartitions)
+	if err != nil {
+		return fmt.Errorf("--from %s: %w", source.Store.Shown(), err)
+	}
+	o.Deployment = mailbox.Deployment{ShardCount: source.Shards, OutboxPartitions: use.First, HashVersion: mailbox.HashVersion}
 	o.RetentionDays, o.Logger = source.RetentionDays, log
 	// What refuses the source makes no target.
 	if err := move.CheckSource(ctx, from, o); err != nil {

@@ -123,7 +123,7 @@ func (s *script) holders() string {
 		}
 		out = append(out, name)
 	}
-	return strings.Join(out, " ")
+	return strings.Join(out, ",")
 }
 
 func TestDisjointSetsAreHeldAndAGapIsNamed(t *testing.T) {
@@ -131,7 +131,7 @@ func TestDisjointSetsAreHeldAndAGapIsNamed(t *testing.T) {
 	s.must(Instance{Name: "a", Token: "1", Own: set(0, 1)})
 	require.Equal(t, set(2, 3), s.table.Unheld(4))
 	s.must(Instance{Name: "b", Token: "2", Own: set(3)})
-	require.Equal(t, "a a - b", s.holders())
+	require.Equal(t, "a,a,-,b", s.holders())
 	require.Equal(t, set(2), s.table.Unheld(4))
 }
 
@@ -145,12 +145,12 @@ func TestASetThatMeetsALiveOnesIsRefused(t *testing.T) {
 		s.must(a)
 		out := s.must(b) // it may be gone
 		require.NotEmpty(t, out.waits, name)
-		require.Equal(t, "a a - -", s.holders(), name)
+		require.Equal(t, "a,a,-,-", s.holders(), name)
 		s.now += term / 3
 		s.must(a) // it is not
 		_, err := s.step(b)
 		require.ErrorIs(t, err, ErrOverlap, name)
-		require.Equal(t, "a a - -", s.holders(), name)
+		require.Equal(t, "a,a,-,-", s.holders(), name)
 	}
 }
 
@@ -160,10 +160,10 @@ func TestAKilledInstancesPartitionsGoToTheNextOneWithThemInItsSet(t *testing.T) 
 	next := Instance{Name: "b", Token: "2", Own: set(0, 1)}
 	for ; s.now < term; s.now += term / 4 {
 		require.NotEmpty(t, s.must(next).waits, s.now)
-		require.Equal(t, "a a", s.holders())
+		require.Equal(t, "a,a", s.holders())
 	}
 	require.Empty(t, s.must(next).waits)
-	require.Equal(t, "b b", s.holders())
+	require.Equal(t, "b,b", s.holders())
 	_, err := s.step(Instance{Name: "a", Token: "1", Own: set(0, 1)})
 	require.ErrorIs(t, err, ErrTaken, "the first one was paused")
 }
@@ -174,7 +174,7 @@ func TestARestartUnderTheSameNameGetsItsSetWhenTheFirstIsGone(t *testing.T) {
 	require.NotEmpty(t, s.must(Instance{Name: "a", Token: "2", Own: set(0, 1)}).waits)
 	s.now += term
 	require.Empty(t, s.must(Instance{Name: "a", Token: "2", Own: set(0, 1)}).waits)
-	require.Equal(t, "a a", s.holders())
+	require.Equal(t, "a,a", s.holders())
 	require.Len(t, s.table.Instances, 1)
 	require.EqualValues(t, 2, s.table.Claims[0].Epoch)
 }
@@ -191,27 +191,27 @@ func TestAStandbyTakesWhatADeadInstanceHadAndGivesItBack(t *testing.T) {
 	a, b := Instance{Name: "a", Token: "1", Own: set(0, 1)}, Instance{Name: "b", Token: "2", Own: set(2), Standby: true}
 	s.must(a)
 	s.must(b)
-	require.Equal(t, "a a b", s.holders(), "what has a live owner is left to it")
+	require.Equal(t, "a,a,b", s.holders(), "what has a live owner is left to it")
 	for ; s.now < term; s.now += term / 4 {
 		s.must(b)
-		require.Equal(t, "a a b", s.holders())
+		require.Equal(t, "a,a,b", s.holders())
 	}
 	s.must(b)
-	require.Equal(t, "b b b", s.holders())
+	require.Equal(t, "b,b,b", s.holders())
 	// The owner comes back.
 	a.Token = "3"
 	require.Empty(t, s.must(a).waits)
-	require.Equal(t, "b b b", s.holders(), "they are still being worked")
+	require.Equal(t, "b,b,b", s.holders(), "they are still being worked")
 	require.Equal(t, set(0, 1), s.must(b).giveUp)
 	s.free["2"] = set(1)
 	s.must(b)
-	require.Equal(t, "b - b", s.holders())
+	require.Equal(t, "b,-,b", s.holders())
 	s.must(a)
-	require.Equal(t, "b a b", s.holders())
+	require.Equal(t, "b,a,b", s.holders())
 	s.free["2"] = set(0)
 	s.must(b)
 	s.must(a)
-	require.Equal(t, "a a b", s.holders())
+	require.Equal(t, "a,a,b", s.holders())
 }
 
 // Instances that are paused, slow, restarted and killed at any moment: no two ever

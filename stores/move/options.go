@@ -93,6 +93,7 @@ const (
 	KindBitmap      = "membership_bitmap"
 	KindDirectory   = "membership_directory"
 	KindCommitState = "commit_state"
+	KindLayout      = "outbox_layout"
 )
 
 // Difference is one thing that the stores do not agree on. It names ids and

@@ -420,6 +420,34 @@ func (r *run) commitState(ctx context.Context) error {
 	return nil
 }
 
+// layoutRow is the registry row of the outbox's topics. That of the coordinators'
+// claims is no business of another store.
+const layoutRow = "outbox_layout"
+
+// layout compares the row that names the outbox's topics.
+func (r *run) layout(ctx context.Context) error {
+	from, revision, err := r.from.LoadRegistry(ctx, layoutRow)
+	if err != nil {
+		return fmt.Errorf("the source: %w", err)
+	}
+	to, stored, err := r.to.LoadRegistry(ctx, layoutRow)
+	if err != nil {
+		return fmt.Errorf("the target: %w", err)
+	}
+	if string(from) == string(to) {
+		return nil
+	}
+	d := Difference{Kind: KindLayout, From: string(from), To: string(to)}
+	if r.Repair && revision > 0 {
+		if err := r.to.CompareAndSetRegistry(ctx, layoutRow, stored, from); err != nil {
+			return fmt.Errorf("the target: %w", err)
+		}
+		d.Repaired = true
+	}
+	r.report(d)
+	return nil
+}
+
 func commitText(st *mailbox.CommitState, revision uint64) string {
 	if revision == 0 {
 		return ""

@@ -94,6 +94,9 @@ func (r *run) all(ctx context.Context) error {
 	if r.Online {
 		return nil
 	}
+	if err := r.layout(ctx); err != nil {
+		return err
+	}
 	// Last, because it says that all of the above is there.
 	if err := r.commitState(ctx); err != nil {
 		return err
