@@ -86,7 +86,7 @@ func FuzzDecode(f *testing.F) {
 	b, err := l.Encode()
 	require.NoError(f, err)
 	f.Add(b)
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Fuzz(func(_ *testing.T, b []byte) {
 		l, err := Decode(b)
 		if err != nil {
 			return

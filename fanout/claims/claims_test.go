@@ -135,6 +135,14 @@ func TestDisjointSetsAreHeldAndAGapIsNamed(t *testing.T) {
 	require.Equal(t, set(2), s.table.Unheld(4))
 }
 
+func TestAnInstanceOfAnotherOutboxHoldsNothingOfThisOne(t *testing.T) {
+	s := newScript(t, 2)
+	s.must(Instance{Name: "a", Token: "1", Own: set(0), Partitions: 1})
+	s.must(Instance{Name: "b", Token: "2", Own: set(1), Partitions: 2})
+	require.Equal(t, set(0), s.table.Unheld(2))
+	require.Empty(t, s.table.Unheld(1))
+}
+
 func TestASetThatMeetsALiveOnesIsRefused(t *testing.T) {
 	for name, b := range map[string]Instance{
 		"a partition": {Name: "b", Token: "2", Own: set(1, 2)},

@@ -347,7 +347,7 @@ func (k *Keeper) once(ctx context.Context, o *observer, now func() time.Duration
 func (k *Keeper) wish(t *Table) wish {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	me := Instance{Name: k.o.Name, Token: k.token, Address: k.o.Address, Own: k.o.Own, Standby: k.o.Standby, Beat: k.beat}
+	me := Instance{Name: k.o.Name, Token: k.token, Address: k.o.Address, Own: k.o.Own, Partitions: k.o.Partitions, Standby: k.o.Standby, Beat: k.beat}
 	if in := t.byToken(k.token); in != nil {
 		k.joined = true
 		me.Beat = in.Beat

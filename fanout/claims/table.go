@@ -37,8 +37,10 @@ type Instance struct {
 	Beat uint64 `json:"beat"`
 	// Own is the set that the instance is to work; with Standby it takes others
 	// that nobody works.
-	Own     []int32 `json:"own,omitempty"`
-	Standby bool    `json:"standby,omitempty"`
+	Own []int32 `json:"own,omitempty"`
+	// Partitions is how many there are by its settings; 0 in older rows.
+	Partitions int  `json:"partitions,omitempty"`
+	Standby    bool `json:"standby,omitempty"`
 }
 
 // Claim is a partition in an instance's hands. One that was let go has no token,
@@ -142,11 +144,12 @@ func (t *Table) owner(p int32) *Instance {
 	return nil
 }
 
-// Unheld returns which of the partitions 0..partitions-1 nobody works.
+// Unheld returns which of the partitions 0..partitions-1 nobody works. An instance
+// of another number of partitions works those of another topic (design 5.2).
 func (t *Table) Unheld(partitions int) []int32 {
 	var out []int32
 	for p := range int32(partitions) {
-		if t.holder(p) == nil {
+		if h := t.holder(p); h == nil || h.Partitions != 0 && h.Partitions != partitions {
 			out = append(out, p)
 		}
 	}
