@@ -81,7 +81,7 @@ func checkDir(c *config.Config, passed func(string), bad func(fix, format string
 func checkLog(ctx context.Context, c *config.Config, passed func(string), bad func(fix, format string, args ...any)) {
 	if len(c.Log.Brokers) == 0 {
 		passed("the log is embedded")
-		checkRetention(ctx, c, nil, passed, bad)
+		checkRetention(ctx, c, nil, "", passed, bad)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -125,7 +125,7 @@ func checkLog(ctx context.Context, c *config.Config, passed func(string), bad fu
 		}
 	}
 	if fatal == 0 {
-		checkRetention(ctx, c, cl, passed, bad)
+		checkRetention(ctx, c, cl, topic, passed, bad)
 		passed(fmt.Sprintf("the log at %v can be used", c.Log.Brokers))
 	}
 }

@@ -25,17 +25,17 @@ func (n *Node) startCommits(ctx, run context.Context) (err error) {
 		return err
 	}
 	n.onStop(func() { _ = n.bucket.Close() })
-	log, err := outbox.NewLog(n.clientConfig("outbox-log"), n.store, n.outbox)
+	n.outboxLog, err = outbox.NewLog(n.clientConfig("outbox-log"), n.store, n.outbox)
 	if err != nil {
 		return err
 	}
-	n.onStop(log.Close)
+	n.onStop(n.outboxLog.Close)
 	quotas, err := n.openQuota()
 	if err != nil {
 		return err
 	}
 	n.commits, err = conversation.New(conversation.Config{
-		Heads: n.store, Members: n.store, Blobs: n.bucket, Publisher: n.publisher, State: n.store, Outbox: log, Quota: quotas, RenumberingDue: n.metrics.RenumberingsDue.Inc,
+		Heads: n.store, Members: n.store, Blobs: n.bucket, Publisher: n.publisher, State: n.store, Outbox: n.outboxLog, Quota: quotas, RenumberingDue: n.metrics.RenumberingsDue.Inc,
 		ShardCount: n.cfg.Shards, OutboxPartitions: n.cfg.OutboxPartitions, EarlierPartitions: n.outbox.EarlierPartitions(), Logger: n.log.With("part", "commit"),
 	})
 	if err != nil {

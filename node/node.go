@@ -76,6 +76,7 @@ type Node struct {
 	claims     *claims.Keeper // nil: nobody else can work outbox partitions
 	topics     broker.Topics
 	outbox     outbox.Use
+	outboxLog  *outbox.Log // of all its topics
 	engine     lateEngine
 	ready      readiness
 	presence   nodePresence

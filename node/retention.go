@@ -34,11 +34,33 @@ func (n *Node) checkChain(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	logs, err := logRetention(ctx, n.dispatches.Client(), n.topics)
+	logs, err := n.logRetention(ctx)
 	if err != nil {
 		return err
 	}
 	return retention.Check(set, logs, retention.Margin)
+}
+
+// logRetention is that of the topics that still hold records.
+func (n *Node) logRetention(ctx context.Context) (retention.LogRetention, error) {
+	l, err := logRetention(ctx, n.dispatches.Client(), n.topics)
+	if err != nil {
+		return l, err
+	}
+	for _, t := range n.outbox.Earlier {
+		st, err := broker.DescribeTopic(ctx, n.dispatches.Client(), t.Name)
+		switch {
+		case errors.Is(err, broker.ErrTopicMissing):
+			continue // it was deleted
+		case err != nil:
+			return l, err
+		case st.Retention() < 0 || l.Outbox == retention.Forever:
+			l.Outbox = retention.Forever
+		default:
+			l.Outbox = max(l.Outbox, st.Retention())
+		}
+	}
+	return l, nil
 }
 
 func logRetention(ctx context.Context, cl *kgo.Client, topics broker.Topics) (l retention.LogRetention, err error) {
@@ -59,7 +81,7 @@ func logRetention(ctx context.Context, cl *kgo.Client, topics broker.Topics) (l 
 
 // checkRetention is checkChain without a node: topics that are not there yet are made
 // with log.retention.
-func checkRetention(ctx context.Context, c *config.Config, cl *kgo.Client, passed func(string), bad func(fix, format string, args ...any)) {
+func checkRetention(ctx context.Context, c *config.Config, cl *kgo.Client, outboxTopic string, passed func(string), bad func(fix, format string, args ...any)) {
 	set := retentionSettings(c)
 	if !set.On() {
 		passed("retention is off: versions and dispatch progress are kept for ever")
@@ -67,7 +89,7 @@ func checkRetention(ctx context.Context, c *config.Config, cl *kgo.Client, passe
 	}
 	logs := retention.LogRetention{Outbox: c.Log.Retention, Dispatch: c.Log.Retention}
 	if cl != nil {
-		found, err := logRetention(ctx, cl, broker.NewTopics(c.Log.TopicPrefix))
+		found, err := logRetention(ctx, cl, broker.TopicsConfig{Prefix: c.Log.TopicPrefix, OutboxTopic: outboxTopic}.Topics())
 		switch {
 		case err == nil:
 			logs = found
@@ -103,10 +125,14 @@ func (l retentionLog) State(ctx context.Context) (st retention.LogState, err err
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	n, cl := l.n, l.n.dispatches.Client()
-	if st.Retention, err = logRetention(ctx, cl, n.topics); err != nil {
+	if st.Retention, err = n.logRetention(ctx); err != nil {
 		return st, err
 	}
-	if st.OutboxStart, st.OutboxEnd, err = broker.Positions(ctx, cl, n.topics.Outbox, n.cfg.OutboxPartitions); err != nil {
+	// Of all topics that are or were the outbox (design 5.2).
+	if st.OutboxStart, err = n.outboxLog.Starts(ctx); err != nil {
+		return st, err
+	}
+	if st.OutboxEnd, err = n.outboxLog.Ends(ctx); err != nil {
 		return st, err
 	}
 	if st.DispatchStart, st.DispatchEnd, err = broker.Positions(ctx, cl, n.topics.Dispatch, n.cfg.Shards); err != nil {
