@@ -47,8 +47,8 @@ func TestMentionsReachWhoIsMeant(t *testing.T) {
 		{"of nobody in the group", []*logv1.Event{message(), mention(eve)}, map[string]string{ann: "MESSAGE", bob: "MESSAGE", cid: "MESSAGE"}},
 		{"of who has left", []*logv1.Event{message(), mention(dan)}, map[string]string{ann: "MESSAGE", bob: "MESSAGE", cid: "MESSAGE"}},
 		{"of a member, who has left and a stranger", []*logv1.Event{message(), mention(dan, eve, cid)}, map[string]string{ann: "MESSAGE", bob: "MESSAGE", cid: "MESSAGE MENTION"}},
-		{"of one member in two events", []*logv1.Event{message(), mention(bob), mention(bob)}, map[string]string{ann: "MESSAGE", bob: "MESSAGE MENTION MENTION", cid: "MESSAGE"}}, //nolint:dupword // two of a kind
-		{"of everybody and of one", []*logv1.Event{message(), mention(), mention(cid)}, map[string]string{ann: "MESSAGE MENTION", bob: "MESSAGE MENTION", cid: "MESSAGE MENTION MENTION"}}, //nolint:dupword // two of a kind
+		{"of one member in two events", []*logv1.Event{message(), mention(bob), mention(bob)}, map[string]string{ann: "MESSAGE", bob: "MESSAGE MENTION MENTION", cid: "MESSAGE"}},
+		{"of everybody and of one", []*logv1.Event{message(), mention(), mention(cid)}, map[string]string{ann: "MESSAGE MENTION", bob: "MESSAGE MENTION", cid: "MESSAGE MENTION MENTION"}},
 		{"without the message", []*logv1.Event{mention(bob)}, map[string]string{bob: "MENTION"}},
 		{"beside a message for others", []*logv1.Event{message(ann), mention(bob)}, map[string]string{ann: "MESSAGE", bob: "MENTION"}},
 		{"with a control event", []*logv1.Event{message(), mention(bob), {Kind: logv1.EventKind_EVENT_KIND_CONTROL}}, map[string]string{ann: "MESSAGE CONTROL", bob: "MESSAGE MENTION CONTROL", cid: "MESSAGE CONTROL"}},

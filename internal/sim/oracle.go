@@ -78,11 +78,11 @@ func (w *World) expect() (due, error) {
 				return nil, fmt.Errorf("%s: a hole or a reorder: number %d after %d", r.GetConversationId(), r.GetConversationSeq(), g.seq)
 			}
 			g.seq++
-			if once := [2]string{r.GetSenderId(), r.GetClientMessageId()}; g.messages[once] {
+			once := [2]string{r.GetSenderId(), r.GetClientMessageId()}
+			if g.messages[once] {
 				return nil, fmt.Errorf("%s number %d: client message %s of %s is committed twice", r.GetConversationId(), r.GetConversationSeq(), once[1], once[0])
-			} else {
-				g.messages[once] = true
 			}
+			g.messages[once] = true
 			w.counts.Records++
 			audience := r.GetUsers().GetUserIds()
 			if r.GetGroup() != nil {

@@ -181,7 +181,7 @@ func (r *shardReader) Poll(ctx context.Context) ([]admission.Record, error) {
 				batch = append(batch, admission.Record{Offset: k.Offset, Timestamp: k.Timestamp.UnixMilli(), IsEpoch: broker.IsEpoch(k), Value: k.Value})
 			}
 		})
-		if err == errLost { // the client tries again by itself
+		if errors.Is(err, errLost) { // the client tries again by itself
 			continue
 		}
 		r.at += int64(len(batch))
