@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,8 @@ func TestInterleavings(t *testing.T) {
 		require.NoError(t, err)
 		return
 	}
+	// Each deployment is thrown away whole.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	n := *seeds
 	if testing.Short() {
 		n = min(n, 300)

@@ -92,7 +92,7 @@ const (
 	// patience is how much virtual time a repaired deployment has to get done.
 	patience = time.Hour
 	// sweeps is how long what crashes left pending may take to be found.
-	sweeps = 25 * time.Second
+	sweeps = 12 * time.Second
 )
 
 // Run runs a world to its end. It is to be called in a synctest bubble. The error
