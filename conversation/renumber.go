@@ -36,10 +36,13 @@ const (
 	// renumberSender is the sender of renumberings' records.
 	renumberSender = "laneway-renumber"
 	// closeBase, closeMember and closeSlot are how long a group may stay closed
-	// before anybody opens it again: many times what a renumbering takes.
+	// before anybody opens it again: many times what a renumbering takes, and never
+	// longer than closeMost, since a renumbering that was terminated by hand leaves
+	// its group closed until then.
 	closeBase   = 30 * time.Second
 	closeMember = 200 * time.Microsecond
 	closeSlot   = 20 * time.Microsecond
+	closeMost   = 8 * time.Minute
 	// retryBase, retryMember and retryMost say when a writer that met a closed group
 	// comes again: a client that tries eight times outlasts a renumbering.
 	retryBase   = 250 * time.Millisecond
@@ -110,13 +113,19 @@ func (s *Service) CloseForRenumbering(ctx context.Context, r RenumberRequest) (c
 		if mine {
 			since = h.renumbering.GetSinceMs()
 		}
-		most := closeBase + time.Duration(h.members)*closeMember + time.Duration(h.slotHighWater)*closeSlot
+		most := closedFor(h.members, h.slotHighWater)
 		h.renumbering = &statev1.Renumbering{Token: r.Token, SinceMs: since, DeadlineMs: now.Add(most).UnixMilli()}
 		closing = *h.closing()
 		// It counts as pending: so the sweeper finds it when its deadline is over.
 		return s.moveTo(ctx, st, h, true)
 	})
 	return closing, done, err
+}
+
+// closedFor is how long a group of so many members, that has given out so many
+// slots, may stay closed.
+func closedFor(members, slots uint32) time.Duration {
+	return min(closeBase+time.Duration(members)*closeMember+time.Duration(slots)*closeSlot, closeMost)
 }
 
 // RenumberGroup carries out the renumbering of a group that the token has closed,

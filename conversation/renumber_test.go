@@ -2,6 +2,7 @@ package conversation
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -321,4 +322,11 @@ func TestRenumberingIsProposedOnceWhenItBecomesDue(t *testing.T) {
 	_, err = s.Leave(t.Context(), change("g", "l3", manyUsers(1100)[1000:]...))
 	require.NoError(t, err)
 	require.Equal(t, 1, proposed, "it was due before")
+}
+
+// TestNoGroupStaysClosedForLong: a renumbering that is terminated by hand leaves
+// its group closed until the deadline, however many slots it has given out.
+func TestNoGroupStaysClosedForLong(t *testing.T) {
+	require.Equal(t, 30*time.Second+200*time.Millisecond+100*time.Millisecond, closedFor(1_000, 5_000))
+	require.Equal(t, 8*time.Minute, closedFor(10, math.MaxUint32))
 }

@@ -77,7 +77,7 @@ func (in *RenumberInput) Summary() string {
 // Details say what there is to know from the start.
 func (in *RenumberInput) Details() string {
 	return fmt.Sprintf("Renumbering of group `%s` of tenant `%s`.\n\nWhile it is closed, writers are told GROUP_RENUMBERING and come again. "+
-		"Cancelling this workflow opens the group again, unless its new generation is decided; terminating it leaves the group closed until its deadline, some 30 seconds.",
+		"Cancelling this workflow opens the group again, unless its new generation is decided; terminating it leaves the group closed until its deadline, which `laneway group show` tells: half a minute for a small group, at most eight minutes.",
 		in.Group, in.Tenant)
 }
 
@@ -158,7 +158,7 @@ func (r *renumbering) takeBack(ctx workflow.Context, cause error) (activities.Re
 	case open.Done != nil:
 		return r.done(ctx, open.Done)
 	}
-	workflow.SetCurrentDetails(ctx, "The group takes writes again, in its old generation: "+reason(cause)+".")
+	workflow.SetCurrentDetails(ctx, "It ended without a new generation, and its closing of the group is taken back: "+reason(cause)+".")
 	return activities.Renumbered{}, cause
 }
 
