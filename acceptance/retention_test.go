@@ -135,6 +135,7 @@ func TestRetentionBySchedule(t *testing.T) {
 				require.NoError(t, err)
 				require.False(t, dry.Applied)
 				require.Empty(t, dry.Problem)
+				require.GreaterOrEqual(t, dry.EndedMs, dry.StartedMs)
 			}
 			require.Equal(t, int64(len(wantVersions)-1), dry.Counts.Versions, "all but the current one: %v", dry)
 			require.Positive(t, dry.Counts.Directories)

@@ -180,7 +180,7 @@ func (s *Shard) tryAdmit(ctx context.Context, b *admitting, looked bool) error {
 }
 
 func (s *Shard) putInQuarantine(ctx context.Context, it *admission.Item) error {
-	s.log.Warn("record quarantined", "offset", it.Offset, "reason", it.Reason, "detail", it.Detail)
+	s.log.Warn("ALERT: dispatch record put into quarantine", "offset", it.Offset, "reason", it.Reason, "detail", it.Detail)
 	return s.retry(ctx, "quarantine", func() error {
 		return s.cfg.Quarantine.Put(ctx, it.Reason, it.Detail, it.Offset, it.Value)
 	})

@@ -1,7 +1,11 @@
 package ingest_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,8 +42,29 @@ func TestDuplicatesWriteNothing(t *testing.T) {
 	require.Equal(t, w.oracle().end.Offset(), rows[0].LastOffset, "the last sight is remembered")
 }
 
+// lockedBuffer takes what a shard logs.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 func TestAnotherContentUnderTheSameIDIsQuarantined(t *testing.T) {
 	w := newWorld(t, 21)
+	var said lockedBuffer
+	w.logger = slog.New(slog.NewTextHandler(&said, nil))
 	r := w.run()
 	d := single("ab", 2, w.userIn(3))
 	w.send(d)
@@ -51,6 +76,7 @@ func TestAnotherContentUnderTheSameIDIsQuarantined(t *testing.T) {
 	w.send(single("ab", 3, w.userIn(3)))
 	r.drained()
 	require.Equal(t, []records.Reason{records.DigestConflict, records.Undecodable}, w.quarantine.reasons())
+	require.Equal(t, 2, strings.Count(said.String(), "ALERT: dispatch record put into quarantine"), "operators look for ALERT")
 	require.Equal(t, 2, w.oracle().quarantine)
 	after := w.check()
 	require.Equal(t, first[w.userIn(3)], after[w.userIn(3)][:len(first[w.userIn(3)])])

@@ -261,6 +261,12 @@ func (n *retained) Run(ctx context.Context, dry bool) (*lanewayv1.RetentionRepor
 	if err != nil {
 		return nil, err
 	}
+	if report.Ended == 0 { // it is dated when it is kept, after the workflow made it
+		report.Ended = time.Now().UnixMilli()
+		if last, ok, err := (*Node)(n).sweeper().Last(ctx); err == nil && ok && last.Started == report.Started {
+			report.Ended = last.Ended
+		}
+	}
 	return reportOf(&report), nil
 }
 

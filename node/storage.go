@@ -33,6 +33,27 @@ func (n *Node) clientConfig(part string) broker.ClientConfig {
 	return broker.ClientConfig{Brokers: n.Brokers(), ClientID: "laneway-" + part, Registerer: n.metrics.Registry}
 }
 
+// reachLog tells whether the log's brokers answer; an embedded log is not started
+// yet, and needs none.
+func (n *Node) reachLog(ctx context.Context) error {
+	if len(n.cfg.Log.Brokers) == 0 {
+		return nil
+	}
+	c := n.clientConfig("reach")
+	c.Registerer = nil
+	cl, err := broker.NewClient(c)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	if err := broker.Ping(ctx, cl); err != nil {
+		return fmt.Errorf("%w; start it, or correct log.brokers", err)
+	}
+	return nil
+}
+
 func (n *Node) openLog(ctx context.Context) error {
 	if len(n.cfg.Log.Brokers) == 0 {
 		e, err := broker.StartEmbedded(ctx, broker.EmbeddedOptions{Dir: filepath.Join(n.cfg.DataDir, "log"), Logger: n.log.With("part", "log"), OnFatal: n.fail})

@@ -46,6 +46,9 @@ func (n *Node) openStore(ctx context.Context) error {
 	if n.outbox, err = useOutbox(ctx, n.store, n.cfg); err != nil {
 		return withStoreFix(n.cfg, err)
 	}
+	if err := n.reachLog(ctx); err != nil { // a store is made for a log that is there
+		return err
+	}
 	if err := n.store.EnsureDeployment(ctx, deployment(n.cfg, n.outbox.First)); err != nil {
 		return withStoreFix(n.cfg, err)
 	}

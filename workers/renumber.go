@@ -77,7 +77,7 @@ func DescribeRenumbering(ctx context.Context, c client.Client, g mailbox.Group, 
 		}
 		s.Progress = &workflows.RenumberProgress{State: workflows.StateRenumbered, Result: &made}
 	case enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED:
-		s.State, s.Failure = "canceled", "cancelled; the group was opened again, in its old generation"
+		s.State, s.Failure = "canceled", "the group was opened again, in its old generation"
 	case enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		s.State, s.Failure = "terminated", "terminated by hand; if the group was closed then, it opens at its deadline"
 	default:

@@ -23,7 +23,9 @@ type preflight func(ctx context.Context, c *config.Loaded, passed func(what stri
 func newCheckCmd(a *app, look preflight) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check everything a node needs, and say how to fix what is wrong", GroupID: groupNode,
-		Long: "Checks the settings and every dependency of a node without changing anything. Exits 1 when something is wrong.",
+		Long: "Checks the settings and every dependency of a node without changing anything. Exits 1 when something is wrong.\n" +
+			"It is for a node that is not running: one that runs has its port, and with the embedded store its data directory.\n" +
+			"Beside one on a store and a log of servers, give --listen 127.0.0.1:0.",
 		Args: cobra.NoArgs,
 	}
 	load := a.configFlags(cmd)

@@ -203,6 +203,25 @@ func TestImportReadsUsersAndReportsBadLines(t *testing.T) {
 	require.Contains(t, r.err, "no such file")
 }
 
+// TestAChangeWithoutAnAnswerSaysHowToRepeatIt: it may have been made.
+func TestAChangeWithoutAnAnswerSaysHowToRepeatIt(t *testing.T) {
+	n := newFakeNode(t)
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	n.mu.Lock() // the node does not answer
+	defer n.mu.Unlock()
+	for _, args := range []string{"group join staff ann", "group leave staff ann", "group import - --group staff", "send --from ann --to bob"} {
+		const next = "Next: it may have been done; run the same command again with --client-message-id cm-1, nothing is done twice\n"
+		words := append(strings.Fields(args), "--client-message-id", "cm-1")
+		r := n.runWith(interrupted, "ann\n", words...)
+		require.Equal(t, exitInterrupted, r.code, "%s: %s", args, r.err)
+		require.Contains(t, r.err, "interrupted\n"+next, args)
+		r = n.runWith(t.Context(), "ann\n", append(words, "--timeout", "50ms")...)
+		require.Equal(t, exitFailure, r.code, "%s: %s", args, r.err)
+		require.Contains(t, r.err, "no answer within --timeout 50ms (client message id cm-1)\n"+next, args)
+	}
+}
+
 func TestImportPrintsATenthAtATime(t *testing.T) {
 	var errs strings.Builder
 	a := &app{stdio: stdio{err: &errs}}
@@ -237,6 +256,7 @@ func TestExitCodes(t *testing.T) {
 		{"shards --server " + gone.server.URL, exitUnreachable, "Next: start a node with `laneway dev`"},
 		{"config --shards many", exitUsage, "want a whole number"},
 		{"config --config /absent.yaml", exitUsage, "does not exist"},
+		{"coordinate --store redis://127.0.0.1:1/0 --log-brokers 127.0.0.1:1 --fanout-partitions none", exitUsage, "--fanout-partitions 0-31), or let it stand by (--fanout-standby)"},
 		{"config -o xml", exitUsage, "use yaml, table or json"},
 	} {
 		r := n.run(strings.Fields(tt.args)...)

@@ -35,6 +35,15 @@ type (
 	inputError struct{ error }
 )
 
+// unsettled is a command that ended before it knew what became of its work.
+type unsettled struct {
+	error
+	next string
+}
+
+// Unwrap lets the cause be found.
+func (e unsettled) Unwrap() error { return e.error }
+
 // Unwrap lets the cause be found.
 func (e inputError) Unwrap() error { return e.error }
 
@@ -49,6 +58,7 @@ func (a *app) exit(ctx context.Context, command string, err error) int {
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		fmt.Fprintln(a.err, "interrupted")
+		a.sayUnsettled(err)
 		return exitInterrupted
 	}
 	fmt.Fprintf(a.err, "laneway: %v\n", err)
@@ -69,7 +79,15 @@ func (a *app) exit(ctx context.Context, command string, err error) int {
 		fmt.Fprintf(a.err, "Next: %s --help\n", command)
 		return exitUsage
 	}
+	a.sayUnsettled(err)
 	return exitFailure
+}
+
+func (a *app) sayUnsettled(err error) {
+	var e unsettled
+	if errors.As(err, &e) {
+		fmt.Fprintf(a.err, "Next: %s\n", e.next)
+	}
 }
 
 // next says what a user can do about a refusal.
@@ -105,7 +123,7 @@ func (a *app) next(e *client.Error) string {
 	case reason.NotRetryable:
 		return "send the message again under a new client_message_id, if it is wanted"
 	case reason.RetentionRefused:
-		return "`laneway check` says what does not fit together; `laneway retention show` has the last run"
+		return "if retention is off, set retention.versions and retention.replay_window and start the node again (docs/operations/retention.md); if not, `laneway check` says what does not fit together"
 	case reason.EngineUnavailable:
 		return "check that Temporal runs; mailboxes are served without it"
 	case reason.LogUnavailable, reason.Unfinished, reason.Conflict, reason.StoreRecovering, reason.StoreUnavailable:

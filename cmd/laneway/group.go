@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -221,7 +222,11 @@ func optionalTime(ms int64) string {
 // withMessageID names the id of a change that failed after it may have been
 // made, so that it can be repeated.
 func (a *app) withMessageID(err error, id string) error {
-	return fmt.Errorf("%w (client message id %s)", err, printable(id))
+	id = printable(id)
+	if !errors.As(err, new(*client.Error)) { // it was interrupted, or its time was over
+		err = unsettled{err, fmt.Sprintf("it may have been done; run the same command again with --client-message-id %s, nothing is done twice", id)}
+	}
+	return fmt.Errorf("%w (client message id %s)", err, id)
 }
 
 func must(err error) {

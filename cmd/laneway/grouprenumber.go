@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,7 @@ func newGroupRenumberCmd(a *app) *cobra.Command {
 		Long: "Gives the members of a group new slots, from 0 on and without holes. Each join takes a new slot, so that a group\n" +
 			"with much coming and going has many more slots than members; `laneway group show` says when that is too many.\n\n" +
 			"The group takes no writes meanwhile: senders are told to come again, and the Go client does so by itself. The work\n" +
-			"is a workflow; this command waits for its end, and interrupting the command does not end it.",
+			"is a workflow; this command waits for its end. Once it was accepted, interrupting the command does not end it.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.action(func(ctx context.Context, args []string) error {
 			ctx, cl, done, err := a.connect(ctx)
@@ -39,19 +40,28 @@ func newGroupRenumberCmd(a *app) *cobra.Command {
 				}
 				return a.printRenumbering(group, s)
 			case cancel:
-				if err := cl.CancelRenumbering(ctx, a.tenant, group); err != nil {
+				if s, err = cl.Renumbering(ctx, a.tenant, group, ""); err != nil {
 					return err
 				}
-				s, err = cl.Renumbering(ctx, a.tenant, group, "")
+				if s.State != "running" {
+					fmt.Fprintf(a.err, "nothing to cancel: no renumbering of group %s runs\n", group)
+					return a.printRenumbering(group, s)
+				}
+				if err := cl.CancelRenumbering(ctx, a.tenant, group); err != nil {
+					return unlessRefused(err, fmt.Sprintf("the cancellation may have been asked for; `laneway group renumber %s --status` shows it", group))
+				}
+				s, err = cl.Renumbering(ctx, a.tenant, group, s.RunId)
 			default:
-				s, err = cl.Renumber(ctx, a.tenant, group, force)
+				if s, err = cl.Renumber(ctx, a.tenant, group, force); err != nil {
+					return unlessRefused(err, fmt.Sprintf("it may have been started; `laneway group renumber %s --status` shows it", group))
+				}
 			}
 			if err != nil {
 				return err
 			}
 			if !detach {
 				if s, err = a.awaitRenumbering(ctx, cl, group, s); err != nil {
-					return err
+					return unlessRefused(err, fmt.Sprintf("the renumbering goes on without the command; `laneway group renumber %s --status` shows it", group))
 				}
 			}
 			if err := a.printRenumbering(group, s); err != nil {
@@ -75,6 +85,15 @@ func newGroupRenumberCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// unlessRefused says what may be so after an error that is no node's answer: the
+// command was interrupted, or its time was over.
+func unlessRefused(err error, next string) error {
+	if errors.As(err, new(*client.Error)) {
+		return err
+	}
+	return unsettled{err, next}
+}
+
 // awaitRenumbering waits for the end of a run.
 func (a *app) awaitRenumbering(ctx context.Context, cl *client.Client, group string, s *lanewayv1.RenumberingStatus) (*lanewayv1.RenumberingStatus, error) {
 	run, step := s.RunId, ""
@@ -87,7 +106,7 @@ func (a *app) awaitRenumbering(ctx context.Context, cl *client.Client, group str
 		select {
 		case <-ctx.Done():
 			t.Stop()
-			return nil, ctx.Err()
+			return nil, context.Cause(ctx)
 		case <-t.C:
 		}
 		var err error
@@ -122,6 +141,8 @@ func (a *app) printRenumbering(group string, s *lanewayv1.RenumberingStatus) err
 	switch {
 	case s.State == "":
 		text = fmt.Sprintf("no renumbering of group %s is known", group)
+	case s.State == "canceled": // one spelling for people; the API has Temporal's
+		text = fmt.Sprintf("renumbering of group %s cancelled: %s", group, strings.TrimPrefix(s.Failure, "cancelled; "))
 	case s.Failure != "":
 		text = fmt.Sprintf("renumbering of group %s %s: %s", group, s.State, s.Failure)
 	case s.State == "completed":

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,11 +64,19 @@ func TestGroupRenumberDetachedCancelledAndFailed(t *testing.T) {
 	require.Equal(t, ran{exitOK, "renumbering of group staff is running, workflow renumber/0123\n", ""}, r)
 
 	n.renumbered = nil
-	ended := &lanewayv1.RenumberingStatus{WorkflowId: "renumber/0123", RunId: testRun, State: "canceled", Failure: "cancelled"}
-	n.renumberings = []*lanewayv1.RenumberingStatus{runningRenumbering("reopening"), ended}
+	ended := &lanewayv1.RenumberingStatus{WorkflowId: "renumber/0123", RunId: testRun, State: "canceled", Failure: "cancelled; the group was opened again"}
+	n.renumberings = []*lanewayv1.RenumberingStatus{runningRenumbering("closing"), runningRenumbering("reopening"), ended}
 	r = n.run("group", "renumber", "staff", "--cancel")
-	require.Equal(t, ran{exitOK, "renumbering of group staff canceled: cancelled\n", "staff: reopening\n"}, r)
-	require.Equal(t, "cancel staff", n.renumbered[0])
+	require.Equal(t, ran{exitOK, "renumbering of group staff cancelled: the group was opened again\n", "staff: reopening\n"}, r)
+	require.Equal(t, "cancel staff", n.renumbered[1])
+
+	n.renumbered = nil
+	n.renumberings = []*lanewayv1.RenumberingStatus{completedRenumbering()}
+	r = n.run("group", "renumber", "staff", "--cancel")
+	require.Equal(t, exitOK, r.code)
+	require.Equal(t, "nothing to cancel: no renumbering of group staff runs\n", r.err)
+	require.Contains(t, r.out, "group staff is in generation 2")
+	require.NotContains(t, n.renumbered, "cancel staff")
 
 	n.renumberings = []*lanewayv1.RenumberingStatus{{WorkflowId: "renumber/0123", RunId: testRun, State: "failed", Failure: "StoreError: disk full"}}
 	r = n.run("group", "renumber", "staff")
@@ -77,6 +87,22 @@ func TestGroupRenumberDetachedCancelledAndFailed(t *testing.T) {
 	r = n.run("group", "renumber", "staff", "--status")
 	require.Equal(t, ran{exitOK, "no renumbering of group staff is known\n", ""}, r)
 	require.Equal(t, exitUsage, n.run("group", "renumber", "staff", "--status", "--cancel").code)
+}
+
+// TestAnInterruptedRenumberingSaysWhatGoesOn: only one that was accepted does.
+func TestAnInterruptedRenumberingSaysWhatGoesOn(t *testing.T) {
+	n := newFakeNode(t)
+	n.slots = 14
+	n.renumberings = []*lanewayv1.RenumberingStatus{runningRenumbering("closing")}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errs strings.Builder
+	code := run(ctx, []string{"group", "renumber", "staff"}, stdio{strings.NewReader(""), &out, interrupting{&errs, "staff: closing", cancel}}, []string{"LANEWAY_TENANT=acme", "LANEWAY_SERVER=" + n.server.URL})
+	require.Equal(t, exitInterrupted, code)
+	require.Contains(t, errs.String(), "interrupted\nNext: the renumbering goes on without the command; `laneway group renumber staff --status` shows it\n")
+
+	r := n.runWith(ctx, "", "group", "renumber", "staff")
+	require.Equal(t, ran{exitInterrupted, "", "interrupted\nNext: it may have been started; `laneway group renumber staff --status` shows it\n"}, r)
 }
 
 func TestGroupShowProposesARenumbering(t *testing.T) {

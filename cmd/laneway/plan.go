@@ -43,7 +43,7 @@ func newPlanCmd(a *app) *cobra.Command {
 	fs.StringArrayVar(&f.from, "from", nil, "metrics of a running node, for example http://127.0.0.1:7480/metrics; repeat it for each node")
 	fs.DurationVar(&f.over, "over", 10*time.Second, "how long to look at running nodes")
 	fs.Float64Var(&f.times, "times", 1, "plan for so many times the load")
-	fs.StringVar(&f.store, "store-kind", config.Pebble, "store whose measured budget is used: pebble, redis or scylla")
+	fs.StringVar(&f.store, "store-kind", config.Pebble, "store whose measured budget is used: pebble, redis or scylla (or cql)")
 	fs.Float64Var(&f.budget, "budget", 0, "entries per second of one node, as you measured them")
 	fs.StringVar(&f.budgetFile, "budget-file", "", "YAML file with the budget: store, entries_per_second, source")
 	fs.Float64Var(&f.options.Use, "use", 0.6, "share of a node's budget to plan for")
@@ -121,7 +121,11 @@ var unknowable = []string{
 }
 
 func (f *planFlags) readBudget() (capacity.Budget, error) {
-	b, err := capacity.Default(f.store)
+	store := f.store
+	if store == "cql" { // as in the store's URL
+		store = config.Scylla
+	}
+	b, err := capacity.Default(store)
 	if err != nil {
 		return b, usagef("--store-kind: %v", err)
 	}

@@ -47,6 +47,8 @@ func TestPlanPrintsItsArithmetic(t *testing.T) {
 
 	budget := filepath.Join(t.TempDir(), "budget.yaml")
 	require.NoError(t, os.WriteFile(budget, []byte("store: scylla\nentries_per_second: 5000\nsource: our three servers\n"), 0o600))
+	cql := (*fakeNode)(nil).run("plan", "--groups", file, "--store-kind", "cql")
+	require.Equal(t, (*fakeNode)(nil).run("plan", "--groups", file, "--store-kind", "scylla"), cql)
 	r = (*fakeNode)(nil).run("plan", "--groups", file, "--budget-file", budget)
 	require.Equal(t, exitOK, r.code, r.err)
 	require.Contains(t, r.out, "5,000 entries per second on scylla (our three servers)")
@@ -71,7 +73,8 @@ func TestPlanNamesWhatIsWrong(t *testing.T) {
 		{[]string{"--groups", good, "--from", web.URL}, exitUsage, "Next: laneway plan --help"},
 		{[]string{"--groups", filepath.Join(dir, "absent")}, exitUsage, "no such file"},
 		{[]string{"--groups", write("empty.yaml", "")}, exitUsage, "it is empty"},
-		{[]string{"--groups", write("unknown.yaml", "groupz: []\n")}, exitUsage, "groupz"},
+		{[]string{"--groups", write("unknown.yaml", "groupz: []\n")}, exitUsage, "line 1: unknown key groupz: use groups, single_chats_per_second, single_recipients\n"},
+		{[]string{"--groups", write("unknown-in.yaml", "groups:\n  - {size: 3}\n")}, exitUsage, "line 2: unknown key size: use name, count, members, messages_per_second\n"},
 		{[]string{"--groups", write("bad.yaml", "groups: [{name: a, members: 0}]\n")}, exitUsage, "group 1 (a): members is 0"},
 		{[]string{"--groups", good, "--store-kind", "mysql"}, exitUsage, "use pebble, redis, scylla"},
 		{[]string{"--groups", good, "--budget", "-1"}, exitUsage, "more than 0"},

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -59,9 +61,47 @@ func readYAML(stdin io.Reader, file string, v any) error {
 		if errors.Is(err, io.EOF) {
 			err = errors.New("it is empty")
 		}
+		if bad := unknownKeys(err, v); bad != nil {
+			err = bad
+		}
 		return inputf("%s: %w", file, err)
 	}
 	return nil
+}
+
+// unknownKey is how the library says that a key is none of a type's.
+var unknownKey = regexp.MustCompile(`^(line \d+): field (.+) not found in type (\S+)$`)
+
+// unknownKeys says which keys there are, for an error about unknown keys of v; nil
+// for another error.
+func unknownKeys(err error, v any) error {
+	var wrong *yaml.TypeError
+	if !errors.As(err, &wrong) {
+		return nil
+	}
+	keys := map[string][]string{}
+	yamlKeys(reflect.TypeOf(v), keys)
+	for _, text := range wrong.Errors {
+		if m := unknownKey.FindStringSubmatch(text); m != nil && keys[m[3]] != nil {
+			return fmt.Errorf("%s: unknown key %s: use %s", m[1], printable(m[2]), strings.Join(keys[m[3]], ", "))
+		}
+	}
+	return nil
+}
+
+// yamlKeys collects the keys of a type and of those in it, by the type's name.
+func yamlKeys(t reflect.Type, keys map[string][]string) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		yamlKeys(t.Elem(), keys)
+	case reflect.Struct:
+		for f := range t.NumField() {
+			if key := t.Field(f).Tag.Get("yaml"); key != "" {
+				keys[t.String()] = append(keys[t.String()], key)
+			}
+			yamlKeys(t.Field(f).Type, keys)
+		}
+	}
 }
 
 // observe looks at running nodes twice.

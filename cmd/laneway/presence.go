@@ -32,6 +32,7 @@ func newPresenceSetCmd(a *app, word string, state logv1.PresenceState) *cobra.Co
 	if word == "offline" {
 		long = "A device that says nothing more counts as offline after presence.ttl of the node."
 	}
+	long += "\nWithout --device it is the device " + operator + ", which no app of the user has."
 	cmd := &cobra.Command{
 		Use: word + " USER…", Short: "Say that a device of users is " + word, Long: long,
 		Args: cobra.RangeArgs(1, 1000),
@@ -56,7 +57,7 @@ func newPresenceSetCmd(a *app, word string, state logv1.PresenceState) *cobra.Co
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&device, "device", "laneway-cli", "which device of the users")
+	cmd.Flags().StringVar(&device, "device", operator, "which device of the users")
 	a.clientFlags(cmd)
 	a.tenantFlag(cmd)
 	return cmd
@@ -112,12 +113,14 @@ func (a *app) showPresence(user string, p *lanewayv1.GetPresenceResponse) error 
 	for i, d := range devices {
 		rows[i] = []string{d.Device, d.State, d.At}
 	}
-	if err := writeTable(a.out, []string{"DEVICE", "STATE", "AT"}, rows); err != nil {
-		return err
-	}
 	is := "offline"
 	if p.Online {
 		is = "online"
+	}
+	if len(rows) == 0 {
+		is = "offline: no devices known"
+	} else if err := writeTable(a.out, []string{"DEVICE", "STATE", "AT"}, rows); err != nil {
+		return err
 	}
 	fmt.Fprintf(a.err, "%s is %s\n", printable(user), is)
 	if !p.Complete {
