@@ -21,14 +21,14 @@ func (n *Node) startCoordinator() error {
 // of its own.
 func CheckCoordinator(c *config.Config) error {
 	if c.Shared() {
-		own, err := c.Fanout.Own(c.OutboxPartitions)
-		if err != nil || len(own) > 0 || c.Fanout.Standby {
-			return nil // a wrong set was reported with the settings
+		// A wrong set was reported with the settings.
+		if own, err := c.Fanout.Own(c.OutboxPartitions); err == nil && len(own) == 0 && !c.Fanout.Standby {
+			return &config.Error{Problems: []config.Problem{{
+				Key: "fanout.partitions", Source: "settings", Message: "a coordinator without partitions of its own and without standby works none",
+				Fix: "set its own partitions (--fanout-partitions 0-31), or let it stand by (--fanout-standby)",
+			}}}
 		}
-		return &config.Error{Problems: []config.Problem{{
-			Key: "fanout.partitions", Source: "settings", Message: "a coordinator without partitions of its own and without standby works none",
-			Fix: "set its own partitions (--fanout-partitions 0-31), or let it stand by (--fanout-standby)",
-		}}}
+		return nil
 	}
 	return &config.Error{Problems: []config.Problem{{
 		Key: "store.url", Source: "settings", Message: "a coordinator works beside nodes, on their store and their log, and this store or this log is a machine's own",

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/laneway/laneway/blobs"
 	"github.com/laneway/laneway/conversation"
 	"github.com/laneway/laneway/fanout"
@@ -18,7 +20,6 @@ import (
 	"github.com/laneway/laneway/records"
 	"github.com/laneway/laneway/stores/faulty"
 	"github.com/laneway/laneway/stores/metamorphic/naive"
-	"github.com/stretchr/testify/require"
 )
 
 const (
