@@ -149,19 +149,19 @@ func TestAppendsOverLostAnswersAreExact(t *testing.T) {
 	direct := newBoxes(t, c)
 	proxy := testservers.StartProxy(t, c.Addr)
 	o := direct.o
-	o.URL, o.Timeout = "cql://"+proxy.Addr+"/"+direct.keyspace, time.Second
+	o.URL, o.Timeout = "cql://"+proxy.Addr+"/"+direct.keyspace, 2*time.Second
 	b := &boxes{Store: openStore(t, o), t: t, o: o, clock: direct.clock}
 	w := newWriters(b)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	stop := w.start(ctx)
 	// A fault ends when it was felt.
-	for _, fault := range []func(){proxy.DropReplies, proxy.ResetPeer, proxy.Cut, func() { proxy.Latency(1500 * time.Millisecond) }, proxy.DropReplies} {
+	for _, fault := range []func(){proxy.DropReplies, proxy.ResetPeer, proxy.Cut, func() { proxy.Latency(3 * time.Second) }, proxy.DropReplies} {
 		for range 2 {
 			before, offset := w.failures.Load(), w.offset.Load()
-			require.Eventually(t, func() bool { return w.offset.Load() > offset+20 }, time.Minute, 5*time.Millisecond, "appends go on")
+			require.Eventually(t, func() bool { return w.offset.Load() > offset+20 }, 4*time.Minute, 5*time.Millisecond, "appends go on")
 			fault()
-			require.Eventually(t, func() bool { return w.failures.Load() > before }, time.Minute, 5*time.Millisecond)
+			require.Eventually(t, func() bool { return w.failures.Load() > before }, 4*time.Minute, 5*time.Millisecond)
 			proxy.Heal()
 		}
 	}
@@ -175,12 +175,12 @@ func TestNothingIsLostByAKilledNode(t *testing.T) {
 	c := testservers.StartCassandra(t)
 	b := newBoxes(t, c)
 	w := newWriters(b)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	stop := w.start(ctx)
-	require.Eventually(t, func() bool { return w.offset.Load() > 300 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.offset.Load() > 300 }, 3*time.Minute, time.Millisecond)
 	c.Kill()
-	require.Eventually(t, func() bool { return w.failures.Load() > 0 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return w.failures.Load() > 0 }, 3*time.Minute, time.Millisecond)
 	r := b.AppendBatch(ctx, []mailbox.ChunkAppend{b.chunk(1<<30, storetest.Start, w.users[0][0])})
 	require.ErrorContains(t, r[0].Err, "scylla: ")
 	_, err := b.scan(w.users[0][0], 0)
@@ -189,7 +189,7 @@ func TestNothingIsLostByAKilledNode(t *testing.T) {
 	require.NotErrorIs(t, err, mailbox.ErrStoreFailed)
 	c.Restart()
 	offset := w.offset.Load()
-	require.Eventually(t, func() bool { return w.offset.Load() > offset+100 }, time.Minute, time.Millisecond, "appends go on by themselves")
+	require.Eventually(t, func() bool { return w.offset.Load() > offset+100 }, 3*time.Minute, time.Millisecond, "appends go on by themselves")
 	stop()
 	require.NoError(t, ctx.Err())
 	w.requireExact(openStore(t, b.o))
@@ -232,7 +232,7 @@ func TestQuorumSurvivesTheLossOfANode(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r = b.AppendBatch(ctx, []mailbox.ChunkAppend{b.chunk(1<<30, storetest.Start, w.users[0][0])})[0]
 		return r.Err != nil
-	}, time.Minute, 10*time.Millisecond)
+	}, 3*time.Minute, 10*time.Millisecond)
 	require.Regexp(t, "alive|acknowledged|no server|no answer", r.Err.Error())
 	_, err = b.scan(w.users[0][0], 0)
 	require.ErrorContains(t, err, "scylla: ")

@@ -46,7 +46,7 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 		require.Equal(t, own.Token, st.Token)
 		require.Equal(t, to, st.Watermarks)
 		return true
-	}, time.Minute, 50*time.Millisecond, "the store finds the node again")
+	}, 3*time.Minute, 50*time.Millisecond, "the store finds the node again")
 	got, err := s.LookupDispatches(t.Context(), 0, []mailbox.DispatchID{p.Dispatch})
 	require.NoError(t, err)
 	require.True(t, got[0].Marks.Has(0))
