@@ -114,13 +114,7 @@ type polls struct {
 func (ps *polls) next(ctx context.Context) context.Context {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if ps.cancel != nil {
-		ps.cancel()
-	}
-	for _, w := range ps.waiting {
-		close(w)
-	}
-	ps.waiting = nil
+	ps.over()
 	ctx, ps.cancel = context.WithCancel(ctx)
 	return ctx
 }
@@ -128,13 +122,20 @@ func (ps *polls) next(ctx context.Context) context.Context {
 func (ps *polls) end() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	ps.over()
+	ps.ended = true
+}
+
+// over says that what was polled has been handed out; it is called with the lock
+// held.
+func (ps *polls) over() {
 	if ps.cancel != nil {
 		ps.cancel()
 	}
 	for _, w := range ps.waiting {
 		close(w)
 	}
-	ps.waiting, ps.ended = nil, true
+	ps.waiting = nil
 }
 
 // barrier returns when the poll that is under way, if any, has been handed out.

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -241,7 +242,7 @@ func (k *Keeper) run(ctx context.Context) error {
 				lapse.Reset(time.Hour)
 				continue
 			}
-			return fmt.Errorf("%w for %v: %w", ErrLapsed, term*3/4, cmpErr(last, context.DeadlineExceeded))
+			return fmt.Errorf("%w for %v: %w", ErrLapsed, term*3/4, cmp.Or(last, context.DeadlineExceeded))
 		case <-tick.C:
 			ask()
 		case <-k.wake:
@@ -278,13 +279,6 @@ func (k *Keeper) trust(asked time.Time) time.Time {
 	return k.until
 }
 
-func cmpErr(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
-}
-
 func (k *Keeper) hasJoined() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -302,11 +296,7 @@ func (k *Keeper) once(ctx context.Context, o *observer, now func() time.Duration
 		if err := pause(ctx, try); err != nil {
 			return err
 		}
-		data, revision, err := k.o.Store.LoadRegistry(ctx, RowName)
-		if err != nil {
-			return fmt.Errorf("read the outbox claims: %w", err)
-		}
-		t, err := Decode(data)
+		t, revision, err := load(ctx, k.o.Store)
 		if err != nil {
 			return err
 		}
@@ -428,11 +418,7 @@ func (k *Keeper) Release(ctx context.Context) error {
 		if err := pause(ctx, try); err != nil {
 			return err
 		}
-		data, revision, err := k.o.Store.LoadRegistry(ctx, RowName)
-		if err != nil {
-			return fmt.Errorf("read the outbox claims: %w", err)
-		}
-		t, err := Decode(data)
+		t, revision, err := load(ctx, k.o.Store)
 		if err != nil {
 			return err
 		}
@@ -440,7 +426,8 @@ func (k *Keeper) Release(ctx context.Context) error {
 			return nil
 		}
 		t.remove(k.token)
-		if data, err = t.Encode(); err != nil {
+		data, err := t.Encode()
+		if err != nil {
 			return err
 		}
 		err = k.o.Store.CompareAndSetRegistry(ctx, RowName, revision, data)
@@ -469,11 +456,17 @@ func pause(ctx context.Context, try int) error {
 
 // Load reads the table of a store.
 func Load(ctx context.Context, st mailbox.RegistryStore) (Table, error) {
-	data, _, err := st.LoadRegistry(ctx, RowName)
+	t, _, err := load(ctx, st)
+	return t, err
+}
+
+func load(ctx context.Context, st mailbox.RegistryStore) (Table, uint64, error) {
+	data, revision, err := st.LoadRegistry(ctx, RowName)
 	if err != nil {
-		return Table{}, fmt.Errorf("read the outbox claims: %w", err)
+		return Table{}, 0, fmt.Errorf("read the outbox claims: %w", err)
 	}
-	return Decode(data)
+	t, err := Decode(data)
+	return t, revision, err
 }
 
 // Ranges shows a set of partitions, ascending, as 0-31,40.

@@ -8,6 +8,8 @@ import (
 	"github.com/laneway/laneway/mailbox"
 )
 
+var _ mailbox.Store = (*conn)(nil)
+
 // conn is the store as one process sees it: a connection to one run of the
 // server, over which each call is one of the scheduler's.
 type conn struct {
@@ -20,18 +22,14 @@ type conn struct {
 // send sends a call. unsure is the error of one whose answer is lost.
 func (c *conn) send(ctx context.Context, what string, w bool, unsure error, f func(mailbox.Store) error) error {
 	var err error
-	o, gone := c.p.world.pass(ctx, &call{by: c.p, what: what, write: w, do: func() { err = c.server.do(c.run, w, f) }})
+	o, ended := c.p.outcome(ctx, &call{what: what, write: w, do: func() { err = c.server.do(c.run, w, f) }})
 	switch {
-	case gone != nil:
-		return gone
-	case o == applied:
-		return err
-	case o == answerLost && err != nil:
-		return err
-	case o == refused, o == answerLost:
+	case ended != nil:
+		return ended
+	case o == refused, o == answerLost && err == nil:
 		return unsure
 	}
-	return errCrashed
+	return err
 }
 
 func (c *conn) read(ctx context.Context, what string, f func(mailbox.Store) error) error {

@@ -77,6 +77,27 @@ func (p *process) kill() {
 	p.world.drop(p, p.world.ghost)
 }
 
+// outcome lets the scheduler decide about a call. A call whose caller gave up or
+// whose process ended has an error of its own; refused and answerLost are left to
+// the one who knows what such a call answers.
+func (p *process) outcome(ctx context.Context, c *call) (outcome, error) {
+	c.by = p
+	o, gone := p.world.pass(ctx, c)
+	if gone == nil && (o == crashBefore || o == crashAfter) {
+		gone = errCrashed
+	}
+	return o, gone
+}
+
+// send sends a call to the log.
+func (p *process) send(ctx context.Context, what string, write bool, ready func() bool, f func()) error {
+	o, err := p.outcome(ctx, &call{what: what, write: write, ready: ready, do: f})
+	if err == nil && o != applied {
+		err = errLost
+	}
+	return err
+}
+
 // fail says that the process cannot go on as it is.
 func (p *process) fail(err error) {
 	if p.ctx.Err() != nil {
