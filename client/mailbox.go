@@ -96,15 +96,20 @@ func (s *session) watch(ctx context.Context, m Mailbox, cursor func() string, no
 		if err != nil {
 			return err
 		}
-		defer func() { _ = stream.Close() }() // an error at the end of a stream was seen by Err
-		for stream.Receive() {
-			received()
-			if err := notify(stream.Msg()); err != nil {
-				return handlerError{err}
-			}
-		}
-		return stream.Err()
+		return receive(stream, received, notify)
 	})
+}
+
+// receive reads a stream to its end.
+func receive[M any](stream *connect.ServerStreamForClient[M], received func(), notify func(*M) error) error {
+	defer func() { _ = stream.Close() }() // an error at the end of a stream was seen by Err
+	for stream.Receive() {
+		received()
+		if err := notify(stream.Msg()); err != nil {
+			return handlerError{err}
+		}
+	}
+	return stream.Err()
 }
 
 // stream opens a stream again and again: open reads one to its end, and says of

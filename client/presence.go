@@ -39,13 +39,6 @@ func (c *Client) Notify(ctx context.Context, tenant string, notify func(*laneway
 		if err != nil {
 			return err
 		}
-		defer func() { _ = stream.Close() }() // an error at the end of a stream was seen by Err
-		for stream.Receive() {
-			received()
-			if err := notify(stream.Msg()); err != nil {
-				return handlerError{err}
-			}
-		}
-		return stream.Err()
+		return receive(stream, received, notify)
 	})
 }
