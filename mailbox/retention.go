@@ -17,9 +17,9 @@ type ProgressRemoval struct {
 	LastOffset int64
 }
 
-// RetentionStore removes what the retention chain frees (design 3, 4), and keeps
-// what the job that decides it has to remember. It decides nothing: package
-// retention does.
+// RetentionStore removes what the retention chain frees (design 3, 4). It
+// decides nothing: package retention does, and keeps what it has to remember in the
+// registry.
 //
 // Removing what is not there, or again, changes nothing. What is removed may be
 // readable for a short time more, and what is cut short is done by the next try.
@@ -35,12 +35,4 @@ type RetentionStore interface {
 	// RemoveProgress removes progress under an ownership, which is checked as by
 	// ShardStore.Begin, and returns how much of it was there.
 	RemoveProgress(ctx context.Context, own Ownership, progress []ProgressRemoval) (removed int, err error)
-
-	// RetentionRow returns a row of the job and its revision, 0 when there is none.
-	// Names are lower-case letters, digits, '-' and '/'.
-	RetentionRow(ctx context.Context, name string) (data []byte, revision uint64, err error)
-	// CompareAndSetRetentionRow writes a row as revision+1 if the stored revision is
-	// the given one, else returns ErrHeadMoved. It is as durable as a durable write
-	// of a head.
-	CompareAndSetRetentionRow(ctx context.Context, name string, revision uint64, data []byte) error
 }

@@ -409,8 +409,8 @@ type CommitStore interface {
 }
 
 // RegistryStore holds the few small rows that the processes of a deployment agree
-// by: who works which outbox partition, which topics are the outbox. Their
-// encoding belongs to whoever names them.
+// by, and jobs go on from: who works which outbox partition, which topics are the
+// outbox, what retention has seen. Their encoding belongs to whoever names them.
 type RegistryStore interface {
 	// LoadRegistry returns a row's bytes and revision; revision 0 and no bytes when
 	// there is none. It sees every compare-and-set that was answered before.

@@ -140,9 +140,12 @@ func (s *Sweeper) runs(ctx context.Context) (r Runs, revision uint64, err error)
 	return r, revision, err
 }
 
+// registryPrefix is before the names of the job's rows in the registry.
+const registryPrefix = "retention/"
+
 // row reads a row of the job.
 func (s *Sweeper) row(ctx context.Context, name string, into any) (revision uint64, err error) {
-	data, revision, err := s.Store.RetentionRow(ctx, name)
+	data, revision, err := s.Store.LoadRegistry(ctx, registryPrefix+name)
 	if err != nil {
 		return 0, fmt.Errorf("read the retention row %s: %w", name, err)
 	}
@@ -163,7 +166,7 @@ func (s *Sweeper) put(ctx context.Context, name string, revision uint64, row any
 	if err != nil {
 		return fmt.Errorf("encode the retention row %s: %w", name, err)
 	}
-	if err := s.Store.CompareAndSetRetentionRow(ctx, name, revision, data); err != nil {
+	if err := s.Store.CompareAndSetRegistry(ctx, registryPrefix+name, revision, data); err != nil {
 		return fmt.Errorf("write the retention row %s: %w", name, err)
 	}
 	return nil

@@ -436,11 +436,11 @@ func (d *dying) RemoveDirectory(ctx context.Context, g mailbox.Group, generation
 	return errors.Join(d.alive(), d.Store.RemoveDirectory(ctx, g, generation, n))
 }
 
-func (d *dying) CompareAndSetRetentionRow(ctx context.Context, name string, revision uint64, data []byte) error {
+func (d *dying) CompareAndSetRegistry(ctx context.Context, name string, revision uint64, data []byte) error {
 	if err := d.alive(); err != nil {
 		return err
 	}
-	return d.Store.CompareAndSetRetentionRow(ctx, name, revision, data)
+	return d.Store.CompareAndSetRegistry(ctx, name, revision, data)
 }
 
 // check proves that whatever can still be dispatched or expanded is whole.

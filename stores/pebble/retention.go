@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"fmt"
 
 	"github.com/laneway/laneway/mailbox"
-	"github.com/laneway/laneway/stores/rows"
 )
 
 // removeAtOnce is how many rows one batch removes at most.
@@ -127,43 +125,4 @@ func (s *Store) RemoveProgress(ctx context.Context, own mailbox.Ownership, progr
 		delete(sh.unfinished, id)
 	}
 	return len(gone), nil
-}
-
-func retentionSetting(name string) string { return "retention/" + name }
-
-// RetentionRow implements mailbox.RetentionStore.
-func (s *Store) RetentionRow(ctx context.Context, name string) ([]byte, uint64, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, 0, err
-	}
-	defer s.leave()
-	return s.retentionRow(name)
-}
-
-func (s *Store) retentionRow(name string) ([]byte, uint64, error) {
-	row, err := s.get(settingKey(retentionSetting(name)))
-	if err != nil || row == nil {
-		return nil, 0, err
-	}
-	return rows.DecodeHead(row)
-}
-
-// CompareAndSetRetentionRow implements mailbox.RetentionStore.
-func (s *Store) CompareAndSetRetentionRow(ctx context.Context, name string, revision uint64, data []byte) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.leave()
-	s.commitMu.Lock()
-	defer s.commitMu.Unlock()
-	_, stored, err := s.retentionRow(name)
-	if err != nil {
-		return err
-	}
-	if stored != revision {
-		return fmt.Errorf("%w: the retention row %s is at revision %d, not %d", mailbox.ErrHeadMoved, name, stored, revision)
-	}
-	b := s.db.NewBatch()
-	_ = b.Set(settingKey(retentionSetting(name)), rows.EncodeHead(revision+1, data), nil)
-	return s.commit(b, true)
 }

@@ -132,24 +132,3 @@ func distinct(progress []mailbox.ProgressRemoval) []mailbox.ProgressRemoval {
 	}
 	return out
 }
-
-func (s *Store) retentionKey(name string) string { return s.key("retention", name) }
-
-// RetentionRow implements mailbox.RetentionStore.
-func (s *Store) RetentionRow(ctx context.Context, name string) ([]byte, uint64, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, 0, err
-	}
-	defer s.leave()
-	return s.headRow(ctx, "retention row", s.retentionKey(name))
-}
-
-// CompareAndSetRetentionRow implements mailbox.RetentionStore. When the answer was
-// lost the error is ErrOutcomeUnknown.
-func (s *Store) CompareAndSetRetentionRow(ctx context.Context, name string, revision uint64, data []byte) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.leave()
-	return s.setHead(ctx, "retention row", []string{s.retentionKey(name)}, revision, data)
-}

@@ -3,7 +3,6 @@ package scylla
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/gocql/gocql"
@@ -223,33 +222,4 @@ func bytesOrUnset(v []byte) any {
 		return gocql.UnsetValue
 	}
 	return v
-}
-
-func retentionSetting(name string) string { return "retention/" + name }
-
-// RetentionRow implements mailbox.RetentionStore.
-func (s *Store) RetentionRow(ctx context.Context, name string) ([]byte, uint64, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, 0, err
-	}
-	defer s.leave()
-	data, revision, err := s.readSetting(ctx, retentionSetting(name))
-	return data, uint64(revision), err
-}
-
-// CompareAndSetRetentionRow implements mailbox.RetentionStore.
-func (s *Store) CompareAndSetRetentionRow(ctx context.Context, name string, revision uint64, data []byte) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.leave()
-	from, err := storedRevision(revision)
-	if err != nil {
-		return err
-	}
-	applied, err := s.moveSetting(ctx, retentionSetting(name), from, data)
-	if err == nil && !applied {
-		err = fmt.Errorf("%w: the retention row %s is not at revision %d", mailbox.ErrHeadMoved, name, revision)
-	}
-	return err
 }

@@ -227,19 +227,19 @@ func testRemoval(t *testing.T, open Open) {
 		})
 	})
 	clause(t, open, "RowsOfTheJobAreComparedAndSet", func(f *fixture) {
-		data, revision, err := f.Store.RetentionRow(f.ctx, "runs")
+		data, revision, err := f.Store.LoadRegistry(f.ctx, "retention/runs")
 		require.NoError(f.t, err)
 		require.Zero(f.t, revision)
 		require.Empty(f.t, data)
-		require.NoError(f.t, f.Store.CompareAndSetRetentionRow(f.ctx, "runs", 0, []byte("a")))
-		require.NoError(f.t, f.Store.CompareAndSetRetentionRow(f.ctx, "group/00ff", 0, []byte("b")))
+		require.NoError(f.t, f.Store.CompareAndSetRegistry(f.ctx, "retention/runs", 0, []byte("a")))
+		require.NoError(f.t, f.Store.CompareAndSetRegistry(f.ctx, "retention/group/00ff", 0, []byte("b")))
 		for _, wrong := range []uint64{0, 2} {
-			require.ErrorIs(f.t, f.Store.CompareAndSetRetentionRow(f.ctx, "runs", wrong, []byte("c")), mailbox.ErrHeadMoved)
+			require.ErrorIs(f.t, f.Store.CompareAndSetRegistry(f.ctx, "retention/runs", wrong, []byte("c")), mailbox.ErrHeadMoved)
 		}
-		require.NoError(f.t, f.Store.CompareAndSetRetentionRow(f.ctx, "runs", 1, []byte("d")))
+		require.NoError(f.t, f.Store.CompareAndSetRegistry(f.ctx, "retention/runs", 1, []byte("d")))
 		f.crash()
 		for name, want := range map[string]string{"runs": "d", "group/00ff": "b"} {
-			data, _, err := f.Store.RetentionRow(f.ctx, name)
+			data, _, err := f.Store.LoadRegistry(f.ctx, "retention/"+name)
 			require.NoError(f.t, err)
 			require.Equal(f.t, want, string(data))
 		}

@@ -2,18 +2,10 @@ package naive
 
 import (
 	"context"
-	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/laneway/laneway/mailbox"
 )
-
-// row is a row with a revision.
-type row struct {
-	data     []byte
-	revision uint64
-}
 
 // RemoveVersions implements mailbox.RetentionStore.
 func (s *Store) RemoveVersions(ctx context.Context, versions []mailbox.GroupVersion) error {
@@ -72,27 +64,6 @@ func (s *Store) RemoveProgress(ctx context.Context, own mailbox.Ownership, progr
 		return nil
 	})
 	return removed, err
-}
-
-// RetentionRow implements mailbox.RetentionStore.
-func (s *Store) RetentionRow(ctx context.Context, name string) (data []byte, revision uint64, err error) {
-	err = s.alone(ctx, func() error {
-		r := s.retention[name]
-		data, revision = slices.Clone(r.data), r.revision
-		return nil
-	})
-	return data, revision, err
-}
-
-// CompareAndSetRetentionRow implements mailbox.RetentionStore.
-func (s *Store) CompareAndSetRetentionRow(ctx context.Context, name string, revision uint64, data []byte) error {
-	return s.alone(ctx, func() error {
-		if r := s.retention[name]; r.revision != revision {
-			return fmt.Errorf("%w: %s is at revision %d, not %d", mailbox.ErrHeadMoved, name, r.revision, revision)
-		}
-		s.retention[name] = row{slices.Clone(data), revision + 1}
-		return nil
-	})
 }
 
 func (s *Store) alone(ctx context.Context, f func() error) error {

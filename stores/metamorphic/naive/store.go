@@ -32,7 +32,6 @@ type Store struct {
 	versions   map[mailbox.GroupVersion]mailbox.VersionWrite
 	commits    mailbox.CommitState
 	revision   uint64 // of commits
-	retention  map[string]row
 	registry   map[string]registryRow
 }
 
@@ -44,7 +43,6 @@ func New(o Options) *Store {
 		opts: o, trims: map[mailbox.User]mailbox.Seq{}, shards: map[mailbox.Shard]*shard{},
 		outbox: map[int32]map[mailbox.Conversation]mailbox.FenceRow{}, heads: map[mailbox.Conversation]*head{},
 		committed: map[committedKey][]byte{}, versions: map[mailbox.GroupVersion]mailbox.VersionWrite{},
-		retention: map[string]row{},
 	}
 }
 
